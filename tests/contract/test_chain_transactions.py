@@ -9,6 +9,7 @@ from tests.harness.chain_desk import Desk, Moody, at_desk
 from tests.harness.chain_harness import until
 from tests.harness.terms import take
 from tests.harness.virtual_time import run_virtual
+from threefs.errors import Conflict
 from threefs.ids import NodeId, TargetId
 from threefs.routing import PublicState
 from threefs.wire import manager_pb2 as pb
@@ -157,6 +158,24 @@ async def check_suspended(desk: Desk) -> None:
 def test_r9_a_silence_while_the_manager_was_suspended_in_a_transaction_says_nothing() -> None:
     """Only suspensions that met it between two transactions were noticed."""
     at_desk(1, check_suspended)
+
+
+async def check_suspended_before_a_repeat(desk: Desk) -> None:
+    def suspend() -> None:
+        desk.engine.before = lambda: None
+        desk.clock.advance(11_000)  # T is 10,000 s
+        raise Conflict
+
+    desk.engine.before = suspend
+    desk.controller.on_process_death(NodeId(1))
+    assert desk.heartbeat(2) == 1
+    await desk.controller.wait_idle(10)
+    assert (desk.served_by(1), desk.served_by(2)) == (0, 1), "node 2 is not known to be silent"
+
+
+def test_r9_nor_when_the_transaction_looks_at_the_members_anew() -> None:
+    """It took all of them for dead: no copy of the chain served, and all but one were filled anew."""
+    at_desk(1, check_suspended_before_a_repeat)
 
 
 async def check_suspended_at_the_start(desk: Desk) -> None:

@@ -32,6 +32,7 @@ class Moody(MemoryEngine):
         self.lost = 0  # they do nothing
         self.unknown = 0  # they happen, and nobody is told
         self.meanwhile: Callable[[], Awaitable[None]] | None = None  # while nobody has been told yet
+        self.before: Callable[[], None] = lambda: None  # a commit that would change chains
         self.during: Callable[[], None] = lambda: None  # a commit that changes chains
         self.committed: list[int] = []  # how many chains each changed
 
@@ -40,6 +41,8 @@ class Moody(MemoryEngine):
         if chains and self.lost:
             self.lost -= 1
             raise Unavailable("the store is away")
+        if chains:
+            self.before()
         await super().commit(attempt)
         if chains:
             self.during()

@@ -351,6 +351,7 @@ class ChainController:
 
     async def _apply(self, changes: list[Chain]) -> None:
         async def write(writer: Writer) -> None:
+            self._notice_suspension()
             for evaluated in changes:
                 chain = writer.routing.chains[evaluated.chain_id]
                 if chain.version != evaluated.version:
