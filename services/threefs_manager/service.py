@@ -256,7 +256,7 @@ class Manager:
         """
         registry.check_request(request)
         store, controller = self._require_primary()
-        failure_detector, routing = self._failure_detector, self._publisher.routing
+        failure_detector, routing = self._failure_detector, controller.routing_to_judge()
         if not routing.cluster_id:  # an empty store in the place of a cluster's: `init` is refused here
             self._expected_cluster_id = self._expected_cluster_id or request.cluster_id
         ours = request.cluster_id == routing.cluster_id != ""
@@ -323,11 +323,11 @@ class Manager:
 
     async def admit_store(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
         """A meta service asks whether it may serve from its metadata store. Raises StrangeStore, NodeInUse."""
-        store, _ = self._require_primary()
+        store, controller = self._require_primary()
         admit = partial(metadata_store.admit, cluster_id=self._publisher.routing.cluster_id, request=request)
         try:
             reply = await self._sole_service.admit(
-                request.sole_address, lambda: self._publisher.routing, self._failure_detector, lambda: store.run(admit)
+                request.sole_address, controller.routing_to_judge, self._failure_detector, lambda: store.run(admit)
             )
         except StrangeStore as error:
             self._remarks.on_refusal(request.address, error.message)

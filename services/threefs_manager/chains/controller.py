@@ -130,6 +130,12 @@ class ChainController:
             )
             self._give_time(suspended_s)
 
+    def routing_to_judge(self) -> Routing:
+        """The routing; its nodes may be judged by their silence now. A call may be what a process that was suspended
+        meets first."""
+        self._notice_suspension()
+        return self._publisher.routing
+
     @property
     def _pause_s(self) -> float:
         return (self._publisher.routing.lease_s or _PAUSE_S) / _SWEEPS_PER_T

@@ -1,10 +1,12 @@
 import asyncio
 import dataclasses
+from typing import Any
 
 import pytest
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.stale_stores.metadata_store import SoleService, admit, check_store
 
+from tests.harness.beating_nodes import Bench, run
 from tests.harness.clocks import SteppedClock
 from threefs import routing as routing_module
 from threefs.env.net import RealNet
@@ -230,3 +232,44 @@ async def test_a_copy_is_not_served_beside_a_store_whose_admission_takes_its_tim
         await second
     for listener in listeners[1:]:
         listener.close()
+
+
+class Listening:
+    """Somebody listens at every address."""
+
+    async def connect(self, address: str, timeout_s: float) -> Any:
+        class Stream:
+            def close(self) -> None:
+                pass
+
+        return Stream()
+
+
+def test_a_copy_is_not_admitted_for_a_silence_while_the_manager_was_suspended() -> None:
+    """The request of the copy was what it met first when it went on. Nor does another process become a node then."""
+
+    async def body(bench: Bench) -> None:
+        manager = bench.manager
+        manager._sole_service._net = Listening()  # type: ignore[assignment]
+        cluster_id = manager._publisher.routing.cluster_id
+
+        def admission(address: str) -> pb.AdmitStoreRequest:
+            return pb.AdmitStoreRequest(cluster_id=cluster_id, store_id="aa", generation=5, sole_address=address)
+
+        def registration(address: str, incarnation: int) -> pb.RegisterRequest:
+            return pb.RegisterRequest(node_id=node, kind=pb.META, address=address, incarnation=incarnation)
+
+        node = 0
+        node = (await manager.register(registration("m:1", 5))).node_id
+        await manager.admit_store(admission("m:1"))
+        for _ in range(20):
+            await asyncio.sleep(0.05)  # the term lasts longer than T
+            await manager.heartbeat(pb.HeartbeatRequest(node_id=node, incarnation=5))
+        asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
+        with pytest.raises(NodeInUse, match="lives at m:1"):
+            await manager.admit_store(admission("m:2"))
+        asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
+        with pytest.raises(NodeInUse, match="alive at m:1"):
+            await manager.register(registration("m:3", 6))
+
+    run(body)
