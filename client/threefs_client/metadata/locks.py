@@ -57,6 +57,11 @@ class LockOwner:
         return self._ranges > 0
 
     @property
+    def may_hold(self) -> bool:
+        """Whether it has locks, or may get some yet from a service that hangs."""
+        return self._ranges > 0 or bool(self._unsettled)
+
+    @property
     def unlocking(self) -> "asyncio.Task[None] | None":
         """The unlock in the background, as long as it goes on."""
         return None if self._unlocking is None or self._unlocking.done() else self._unlocking
@@ -152,7 +157,7 @@ class LockOwner:
     async def release(self, start: int = 0, end: int = END) -> None:
         """Unlock; bytes that are not locked are no error."""
         await self._finish_background()
-        if self._has_lease:
+        if self._has_lease or self._unsettled:
             try:
                 await self._send(self._lock(pb.UNLOCK, start, end))
             finally:

@@ -74,7 +74,7 @@ class FileLocks:
         unlocking = owner.locks.unlocking
         if unlocking is not None:
             unlocking.add_done_callback(lambda _: self._forget_if_unused(key, owner))
-        elif not owner.locks.is_held:
+        elif not owner.locks.may_hold:
             del self._owners[key]
 
     def _on_lease_lost(self) -> None:

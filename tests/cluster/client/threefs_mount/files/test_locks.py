@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from threefs_client import connect_async
@@ -11,7 +12,9 @@ from threefs_fuse.requests import Lock
 from threefs_mount.files.locks import FileLocks
 
 from tests.harness.cluster import LocalCluster
+from threefs.background import cancel_and_wait
 from threefs.errors import Deadlock, InvalidArgument, Locked
+from threefs.rpc import methods
 
 WHOLE = (1 << 63) - 1
 
@@ -180,3 +183,33 @@ def test_two_mounts_that_wait_for_each_other(cluster: LocalCluster) -> None:
         assert sorted(await asyncio.gather(*asked)) == ["given", "told"]
 
     play(cluster, "deadlock", scene)
+
+
+def test_an_unlock_that_was_given_up_is_settled_also_if_the_locks_were_lost_since(cluster: LocalCluster) -> None:
+    """The owner was forgotten with its locks. The service that hung with the unlock took its next lock for that."""
+
+    async def scene(two: Two) -> None:
+        await two.here.acquire(two.inode, 1, locked(), flock=False, wait=False)
+        (owner,) = two.here._owners.values()
+        meta, requests = owner.locks._context.meta, list[Any]()
+        call = meta.call
+
+        async def hang(method: Any, request: Any, **more: Any) -> Any:
+            requests.append(request)
+            return await asyncio.Event().wait()
+
+        meta.call = hang  # type: ignore[method-assign]
+        unlocking = asyncio.create_task(two.here.unlock(two.inode, 1, locked(kind=fcntl.F_UNLCK), flock=False))
+        while not requests:
+            await asyncio.sleep(0.01)
+        meta.call = call  # type: ignore[method-assign]
+        await cancel_and_wait(unlocking)
+        owner.locks._is_lost = True
+        two.here._on_lease_lost()
+        await two.here.acquire(two.inode, 1, locked(), flock=False, wait=False)
+        await call(methods.LOCK, requests[0], timeout_s=10.0)
+        assert await two.refused(two.there, 1, locked())
+        await two.here.unlock_all(two.inode, 1, flock=False)
+        assert not two.here.holds(two.inode, 1, flock=False)
+
+    play(cluster, "settled", scene)

@@ -349,3 +349,20 @@ def test_an_unlock_that_a_service_makes_after_it_was_given_up_takes_no_later_loc
         assert meta.holder == 0
 
     play(scene, HangingMeta)
+
+
+def test_a_lock_that_was_given_up_is_settled_also_if_the_others_were_lost_since() -> None:
+    """The close of the file had nothing to unlock then. The lock came later, and stayed."""
+
+    async def scene(files: MemoryFiles, meta: HangingMeta) -> None:
+        owner = LockOwner(files.context, 5, 1)
+        await owner.acquire(exclusive=True)
+        await given_up(meta, owner.acquire(exclusive=True))
+        meta.holder, meta.lease = 0, 2
+        owner.mark_lost()
+        assert owner.may_hold and not owner.is_held
+        await owner.release_all()
+        await meta.go_on()
+        assert meta.holder == 0 and not owner.may_hold
+
+    play(scene, HangingMeta)
