@@ -33,8 +33,14 @@ async def attribute_child(ns: Namespace, number: int, directory: pb.Inode) -> No
 
 
 async def _counts_for_another_tree(ns: Namespace, kept: pb.Inode) -> bool:
-    """Whether what the trash keeps counts for the quota of the tree where it was."""
-    return not kept.trash and await ns.tx.get(keys.limits(accounting.tree_account(kept.tree))) is not None
+    """Whether what the trash keeps counts for the quota of the tree where it was. A tree with a quota of its own counts
+    for the one that it lay in."""
+    if kept.trash:
+        return False
+    own = await _limits(ns.tx, kept.tree)
+    if own is None or not accounting.is_quota_root(kept):
+        return own is not None
+    return await _limits(ns.tx, own.parent) is not None
 
 
 def mark_for_retag(tx: Transaction, directory: int) -> None:
@@ -44,10 +50,13 @@ def mark_for_retag(tx: Transaction, directory: int) -> None:
 
 async def put_below(tx: Transaction, tree: int, parent: int) -> None:
     """Note that a tree with a quota of its own lies in tree `parent` from now on (0: in none)."""
+    limits = await _limits(tx, tree)
+    if limits is not None and limits.parent != parent:
+        limits.parent = parent
+        tx.set(keys.limits(accounting.tree_account(tree)), records.encode(limits))
+
+
+async def _limits(tx: Transaction, tree: int) -> QuotaLimits | None:
     key = keys.limits(accounting.tree_account(tree))
     value = await tx.get(key)
-    if value is not None:
-        limits = records.decode(value, QuotaLimits, key)
-        if limits.parent != parent:
-            limits.parent = parent
-            tx.set(key, records.encode(limits))
+    return None if value is None else records.decode(value, QuotaLimits, key)

@@ -206,6 +206,30 @@ async def test_what_is_in_the_trash_counts_for_its_tree_also_when_all_is_counted
     assert await used_bytes() == [90, 90, 30], "the quota that /q had keeps nothing; it counts for the root alone"
 
 
+async def test_a_tree_in_the_trash_with_a_quota_of_its_own_counts_for_the_tree_around_it(bench: MetaBench) -> None:
+    """It counted for none, if the quota of the root directory was set later."""
+    await bench.mkdir("/p/q", parents=True)
+    for path in ("/p", "/p/q"):
+        await bench.set_quota(path, limit_bytes=100)
+    await bench.set_trash("/", DAY_S)
+    made = (await bench.create("/p/q/a", session=SESSION)).inode
+    await bench.close(made, SESSION, length_hint=30, written=True)
+    await bench.remove("/p/q", recursive=True)
+    await bench.set_quota("/", limit_bytes=1000)
+    await bench.count_all()
+
+    async def used_bytes(path: str) -> int | None:
+        quota = await bench.quota(path)
+        return None if quota is None else quota.used_bytes
+
+    assert [await used_bytes(path) for path in ("/p", "/")] == [30, 30], "that of /p counts for the root as well"
+    for clear in (True, False):
+        await bench.set_quota("/p", limit_bytes=100, clear=True)
+        await bench.set_quota("/", limit_bytes=1000, clear=clear)
+        await bench.count_all()
+    assert await used_bytes("/") == 30
+
+
 async def test_what_is_moved_into_the_trash_by_other_means_still_counts_for_its_owner(bench: MetaBench) -> None:
     await bench.set_quota(uid=1000, limit_inodes=10)
     await bench.count_all()
