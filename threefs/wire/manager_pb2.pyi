@@ -938,7 +938,7 @@ class SeenStore(_message.Message):
     def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class MetadataStore(_message.Message):
-    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change", "forgotten", "next_epoch", "first_number", "restore_id", "given_epoch")
+    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change", "forgotten", "next_epoch", "first_number", "restore_id", "given_epoch", "given_restore_id")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -949,6 +949,7 @@ class MetadataStore(_message.Message):
     FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
     RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
     GIVEN_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     epoch: int
     generation: int
@@ -959,4 +960,5 @@ class MetadataStore(_message.Message):
     first_number: int
     restore_id: str
     given_epoch: int
-    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., forgotten: bool = ..., next_epoch: _Optional[int] = ..., first_number: _Optional[int] = ..., restore_id: _Optional[str] = ..., given_epoch: _Optional[int] = ...) -> None: ...
+    given_restore_id: str
+    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., forgotten: bool = ..., next_epoch: _Optional[int] = ..., first_number: _Optional[int] = ..., restore_id: _Optional[str] = ..., given_epoch: _Optional[int] = ..., given_restore_id: _Optional[str] = ...) -> None: ...

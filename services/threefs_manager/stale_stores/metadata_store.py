@@ -82,7 +82,7 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
         given = pb.MetadataStore()
         given.CopyFrom(known)
         given.given_epoch = max(_newest_epoch(known) + 1, request.epoch + 1, known.next_epoch)
-        given.restore_id = request.restore_id
+        given.given_restore_id = request.restore_id
         return given
     if request.epoch == known.epoch and 0 < request.next_inode < known.next_inode:
         raise StrangeStore(
@@ -109,15 +109,17 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
         durable_change=request.durable_change or (known.durable_change if same_epoch else 0),
         next_epoch=known.next_epoch,
         first_number=known.first_number,
-        restore_id=known.restore_id,
+        restore_id=known.given_restore_id if request.epoch == known.given_epoch else known.restore_id,
         given_epoch=known.given_epoch,
+        given_restore_id=known.given_restore_id,
     )
 
 
 def _has_epoch(known: pb.MetadataStore, request: pb.AdmitStoreRequest) -> bool:
     """Whether this restore has its epoch already, because another service of the store has asked, or this one before.
     A further epoch would make the first one, with which the other service may serve by now, one of an older copy."""
-    is_same = bool(request.restore_id) and request.restore_id == known.restore_id
+    newest = known.given_restore_id if known.given_epoch > known.epoch else known.restore_id
+    is_same = bool(request.restore_id) and request.restore_id == newest
     return is_same and _newest_epoch(known) >= max(request.epoch, known.next_epoch)
 
 

@@ -124,6 +124,20 @@ def test_a_request_of_a_restored_store_that_was_lost_comes_late() -> None:
     assert check_store(late, "c", inodes(asked(epoch=3, generation=9), 901)).epoch == 3, "it was about to serve"
 
 
+def test_an_older_manager_does_not_take_the_epoch_in_use_for_that_of_a_restored_store() -> None:
+    """It knows `restore_id` as that of the store with `epoch`. A restored store that asked it again got the numbers of
+    the store before once more."""
+    request = asked(generation=7, restored=True)
+    request.restore_id = "r1"
+    given = check_store(KNOWN, "c", request)
+    assert (given.epoch, given.restore_id, given.given_epoch) == (2, "", 3)
+    serving = check_store(given, "c", asked(epoch=3, generation=8))
+    assert (serving.epoch, serving.restore_id) == (3, "r1")
+    assert check_store(serving, "c", asked(epoch=3, generation=9)).restore_id == "r1"
+    by_older = pb.MetadataStore(store_id="aa", epoch=3, generation=8, restore_id="r1")
+    assert check_store(by_older, "c", request) == by_older
+
+
 def test_all_services_of_one_restored_store_get_one_epoch() -> None:
     request = asked(epoch=0, generation=7, restored=True)
     request.restore_id = "r1"
