@@ -44,6 +44,8 @@ class LockOwner:
         self._ranges = 0  # locked ranges
         self._has_lease = False  # this owner counts as a holder of the lease
         self._calls = 0  # that are under way
+        #: One request after the other: an older answer that came later would say that locks are held which are not.
+        self._turn = asyncio.Lock()
         self._unlocking: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self._is_queued = False  # the meta service has a record of the wait
@@ -205,16 +207,17 @@ class LockOwner:
         return pb.FileLock(kind=self._kind, type=kind, owner=self._owner, start=start, end=end, pid=self._pid)
 
     async def _send(self, lock: pb.FileLock, *, wait: bool = False, end_wait: bool = False) -> None:
-        await self._settle()
-        request: Any = pb.LockRequest(
-            mutation=self._context.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
-        )
-        try:
-            blocked = await self._call(request)
-        except BaseException as error:
-            if not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN:
-                self._unsettled[request.mutation.request] = request
-            raise
+        async with self._turn:
+            await self._settle()
+            request: Any = pb.LockRequest(
+                mutation=self._context.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
+            )
+            try:
+                blocked = await self._call(request)
+            except BaseException as error:
+                if not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN:
+                    self._unsettled[request.mutation.request] = request
+                raise
         if blocked:
             raise Locked(f"{self._name or f'inode {self._inode}'} is locked by another owner")
         if wait:

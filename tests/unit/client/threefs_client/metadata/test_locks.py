@@ -366,3 +366,29 @@ def test_a_lock_that_was_given_up_is_settled_also_if_the_others_were_lost_since(
         assert meta.holder == 0 and not owner.may_hold
 
     play(scene, HangingMeta)
+
+
+def test_an_answer_about_the_end_of_a_wait_that_comes_late_brings_no_lock_back() -> None:
+    """Its owner believed to hold what it had just unlocked, and kept the lease for it."""
+
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        answer = meta.answer
+
+        async def slow(name: str, request: Any) -> Any:
+            if name != "Lock" or not request.end_wait:
+                return await answer(name, request)
+            reply = pb.LockReply(lease=meta.lease, held=int(meta.holder != 0))
+            await asyncio.sleep(0.1)
+            return reply
+
+        meta.answer = slow  # type: ignore[method-assign]
+        owner = LockOwner(files.context, 5, 1, kind=pb.RECORD_LOCK)
+        await owner.acquire(exclusive=True)
+        owner._is_queued = True  # it has asked for more, and gives that up
+        owner.cancel_wait_soon()
+        await asyncio.sleep(0.01)
+        owner.unlock_soon()
+        await asyncio.sleep(1)
+        assert meta.holder == 0 and not owner.is_held
+
+    play(scene)
