@@ -69,6 +69,11 @@ class LockOwner:
         return None if self._unlocking is None or self._unlocking.done() else self._unlocking
 
     @property
+    def in_background(self) -> "list[asyncio.Task[None]]":
+        """The unlock and the end of a wait in the background, as long as they go on."""
+        return [task for task in (self._unlocking, self._cancelling) if task is not None and not task.done()]
+
+    @property
     def is_lost(self) -> bool:
         """The lease expired under the lock, so another client may have had it since."""
         return self._is_lost or (self._ranges > 0 and self._lease < self._context.lease.number)
@@ -182,8 +187,7 @@ class LockOwner:
     async def _finish_background(self) -> None:
         """Wait until earlier unlocks in the background have ended: they must not remove the lock that is requested now.
         Cancelling this wait does not cancel them. Raises Unavailable."""
-        running = [task for task in (self._unlocking, self._cancelling) if task is not None and not task.done()]
-        if running:
+        if running := self.in_background:
             timeout_s = self._context.options.timeout_s
             _, pending = await asyncio.wait(running, timeout=timeout_s)
             if pending:

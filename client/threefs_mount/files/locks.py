@@ -68,12 +68,12 @@ class FileLocks:
         self._forget_if_unused(key, owner)
 
     def _forget_if_unused(self, key: Key, owner: _Owner) -> None:
-        """Not while it is being unlocked: the next lock of the same owner must come behind that."""
+        """Not while it is being unlocked, or a wait of it is ended: the next lock of the same owner must come behind
+        that."""
         if owner.users or self._owners.get(key) is not owner:
             return
-        unlocking = owner.locks.unlocking
-        if unlocking is not None:
-            unlocking.add_done_callback(lambda _: self._forget_if_unused(key, owner))
+        if running := owner.locks.in_background:
+            running[0].add_done_callback(lambda _: self._forget_if_unused(key, owner))
         elif not owner.locks.may_hold:
             del self._owners[key]
 

@@ -213,3 +213,34 @@ def test_an_unlock_that_was_given_up_is_settled_also_if_the_locks_were_lost_sinc
         assert not two.here.holds(two.inode, 1, flock=False)
 
     play(cluster, "settled", scene)
+
+
+def test_an_owner_whose_wait_is_being_ended_is_not_forgotten(cluster: LocalCluster) -> None:
+    """The next lock was that of another object. The first one took it for its own, and kept the lease for ever."""
+
+    async def scene(two: Two) -> None:
+        await two.there.acquire(two.inode, 5, locked(), flock=False, wait=False)
+        waiting = asyncio.create_task(two.here.acquire(two.inode, 1, locked(), flock=False, wait=True))
+        while not any(owner.locks._is_queued for owner in two.here._owners.values()):
+            await asyncio.sleep(0.01)
+        (owner,) = two.here._owners.values()
+        meta, go = owner.locks._context.meta, asyncio.Event()
+        call = meta.call
+
+        async def slow(method: Any, request: Any, **more: Any) -> Any:
+            if method is methods.LOCK and request.end_wait:
+                await go.wait()
+            return await call(method, request, **more)
+
+        meta.call = slow  # type: ignore[method-assign]
+        await cancel_and_wait(waiting)
+        await two.there.unlock_all(two.inode, 5, flock=False)
+        following = asyncio.create_task(two.here.acquire(two.inode, 1, locked(), flock=False, wait=True))
+        await asyncio.sleep(0.1)
+        go.set()
+        await following
+        assert list(two.here._owners.values()) == [owner]
+        await two.here.unlock_all(two.inode, 1, flock=False)
+        assert not two.here.holds(two.inode, 1, flock=False) and two.here._context.lease._holders == 0
+
+    play(cluster, "ending", scene)
