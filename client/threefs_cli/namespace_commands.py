@@ -1,5 +1,7 @@
 """`threefs mkdir`, `rm`, `mv`, `ln`."""
 
+from functools import partial
+
 import click
 from threefs_client import AsyncFileSystem
 from threefs_client.metadata.namespace import requested_layout
@@ -8,6 +10,7 @@ from threefs.errors import IsADirectory, NotADirectory, NotFound
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.cluster_state import check_table
+from threefs_cli.each_path import raise_last, with_each
 from threefs_cli.option_types import Size
 
 
@@ -60,25 +63,25 @@ Examples:
 @click.option("-f", "--force", is_flag=True, help="Ignore names that do not exist.")
 @cluster_options
 def rm(selector: ClusterSelector, paths: tuple[str, ...], recursive: bool, force: bool) -> None:
-    """Remove files and links; with -r also directories. A whole tree disappears in one step."""
+    """Remove files and links; with -r also directories. A whole tree disappears in one step.
 
-    async def work(fs: AsyncFileSystem) -> list[str]:
-        removed = []
-        for path in paths:
-            try:
-                if recursive:
-                    await fs.remove(path, recursive=True)
-                else:
-                    await fs.unlink(path)
-                removed.append(path)
-            except (NotFound, NotADirectory):
-                if not force:
-                    raise
-            except IsADirectory as error:
-                raise IsADirectory(f"{error}; rm -r removes it with its content") from None
-        return removed
+    One that cannot be removed is reported, and keeps the others from nothing.
+    """
 
-    _print_json_facts(selector, removed=selector.run(work))
+    async def remove(fs: AsyncFileSystem, path: str) -> bool:
+        try:
+            await (fs.remove(path, recursive=True) if recursive else fs.unlink(path))
+        except (NotFound, NotADirectory):
+            if not force or (await fs.stat_many([path], follow=False))[0] is not None:
+                raise  # it is there: the place of the trash is none
+            return False
+        except IsADirectory as error:
+            raise IsADirectory(f"{error}; rm -r removes it with its content") from None
+        return True
+
+    done, failures = selector.run(lambda fs: with_each(paths, partial(remove, fs)))
+    _print_json_facts(selector, removed=[path for path, was_there in done if was_there])
+    raise_last(failures)
 
 
 @click.command()

@@ -1,6 +1,7 @@
 """`threefs trash`: removed files that are kept for a while."""
 
 import dataclasses
+from functools import partial
 
 import click
 from threefs_client import AsyncFileSystem
@@ -8,6 +9,7 @@ from threefs_client.metadata.trash import Trashed
 
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
+from threefs_cli.each_path import raise_last, with_each
 from threefs_cli.option_types import Duration, format_duration
 
 
@@ -82,19 +84,24 @@ Examples:
 @click.option("-p", "--parents", is_flag=True, help="Make missing directories above it.")
 @cluster_options
 def restore(selector: ClusterSelector, paths: tuple[str, ...], to: str | None, parents: bool) -> None:
-    """Put removed files back. PATHS are those that `threefs trash list` shows in its column `is`."""
+    """Put removed files back. PATHS are those that `threefs trash list` shows in its column `is`.
+
+    One that cannot be put back is reported, and keeps the others from nothing.
+    """
     if to is not None and len(paths) > 1:
         raise click.UsageError(f"--to takes one PATH, and {len(paths)} are given")
 
-    async def work(fs: AsyncFileSystem) -> list[str]:
-        return [await fs.trash.restore(path, to, parents=parents) for path in paths]
+    async def put_back(fs: AsyncFileSystem, path: str) -> str:
+        return await fs.trash.restore(path, to, parents=parents)
 
-    places = selector.run(work)
+    done, failures = selector.run(lambda fs: with_each(paths, partial(put_back, fs)))
+    places = [place for _, place in done]
     if selector.as_json:
         output.print_json(places)
-        return
-    for place in places:
-        click.echo(output.printable(place))
+    else:
+        for place in places:
+            click.echo(output.printable(place))
+    raise_last(failures)
 
 
 @trash.command()

@@ -1,3 +1,5 @@
+import json
+
 from threefs_client import FileSystem
 
 from tests.harness.command_line import CommandLine
@@ -33,6 +35,31 @@ def test_rm(threefs: CommandLine, fs: FileSystem) -> None:
     assert "/rm/full is a directory; rm -r removes it with its content" in threefs.error("rm", "/rm/full")
     threefs.ok("rm", "-r", "/rm/full")
     assert [entry.name for entry in fs.list("/rm")] == []
+
+
+def test_rm_goes_on_after_what_cannot_be_removed(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/rm-all/full", parents=True)
+    for path in ("/rm-all/a", "/rm-all/b", "/rm-all/full/c"):
+        fs.write_file(path, b"x")
+    result = threefs.run("rm", "--json", "/rm-all/a", "/rm-all/none", "/rm-all/full", "/rm-all/b")
+    assert result.exit_code == 1 and json.loads(result.stdout) == {"removed": ["/rm-all/a", "/rm-all/b"]}
+    first, second = result.stderr.splitlines()
+    assert first.startswith("Error: /rm-all/none: ") and second.startswith("Error: ") and "/rm-all/full" in second
+    assert [entry.name for entry in fs.list("/rm-all")] == ["full"]
+
+
+def test_rm_force_ignores_only_what_does_not_exist(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/rm-force")
+    fs.trash.set("/rm-force", 3600)
+    fs.write_file("/rm-force/a", b"x")
+    fs.remove("/.trash", recursive=True)
+    fs.write_file("/.trash", b"in the place of the trash")
+    try:
+        assert "move it away" in threefs.error("rm", "-f", "/rm-force/a")
+        assert threefs.json("rm", "-f", "/rm-force/none", "/rm-force/a/none") == {"removed": []}
+        assert fs.read_file("/rm-force/a") == b"x"
+    finally:
+        fs.remove("/.trash")
 
 
 def test_mv(threefs: CommandLine, fs: FileSystem) -> None:

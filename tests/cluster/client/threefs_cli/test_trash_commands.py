@@ -25,6 +25,20 @@ def test_a_file_is_removed_found_and_put_back(threefs: CommandLine, fs: FileSyst
     assert threefs.json("trash", "empty", "--user", "4000000000") == {"removed": 0}
 
 
+def test_restore_goes_on_after_what_cannot_be_put_back(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/trash-all")
+    fs.trash.set("/trash-all", 3600)
+    for name in "abc":
+        fs.write_file(f"/trash-all/{name}", name.encode())
+        fs.remove(f"/trash-all/{name}")
+    kept = {item.original: item.path for item in fs.trash.list()}
+    fs.write_file("/trash-all/b", b"new")
+    result = threefs.run("trash", "restore", *(kept[f"/trash-all/{name}"] for name in "abc"))
+    assert result.exit_code == 1 and result.stdout == "/trash-all/a\n/trash-all/c\n"
+    assert result.stderr == "Error: /trash-all/b exists already: restore it to another path\n"
+    assert fs.read_file("/trash-all/c") == b"c"
+
+
 def test_what_makes_no_sense(threefs: CommandLine) -> None:
     for words in ("set /", "set / 7d --as-above", "set / soon", "restore a b --to c", "restore"):
         assert threefs.run("trash", *words.split()).exit_code == 2
