@@ -79,7 +79,9 @@ def backup(selector: ClusterSelector, target: Path, once: bool, metrics_port: in
             for follower in followers:
                 await follower.close()
 
-    with archive.locked(target), contextlib.suppress(KeyboardInterrupt), with_filename(target):
+    # It follows until Ctrl-C, but one copy that is cut short is none.
+    ends_well = contextlib.nullcontext() if once else contextlib.suppress(KeyboardInterrupt)
+    with archive.locked(target), ends_well, with_filename(target):
         selector.run(work)
 
 

@@ -1,5 +1,9 @@
 import asyncio
 import json
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -19,6 +23,7 @@ from threefs_cli.main import main
 from tests.harness.backups import Source, restored
 from tests.harness.chain_harness import until
 from tests.harness.clocks import SteppedClock
+from tests.harness.processes import environment
 from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK
 from threefs.errors import NotSupported, Unavailable
@@ -83,6 +88,19 @@ def test_one_store_is_restored_to_a_directory_and_never_over_another(backup: Pat
     told = run("restore", str(backup), "--store", "meta", "--data-dir", str(tmp_path / "strange"), code=1)
     assert f"belongs to cluster {'d' * 32}" in told
     assert not (tmp_path / "strange" / "kv").exists()
+
+
+@pytest.mark.parametrize(("once", "code"), [(["--once"], 130), ([], 0)])
+def test_one_copy_that_is_interrupted_has_not_worked(once: list[str], code: int, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"threefs://127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "threefs_cli", "backup", *once, "--address", address, str(tmp_path / "b")]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment()) as process:
+            silent.settimeout(60)
+            connection, _ = silent.accept()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == code
+            connection.close()
 
 
 @pytest.mark.slow
