@@ -314,13 +314,26 @@ class ThreefsFileSystem(ConnectedFileSystem):
         if maxdepth is not None:
             await self._rm_down_to(path, recursive, maxdepth)
             return
-        names = await self._expand_path(path)
+        names = await self._names(stringify_path(path))
         await self._run(lambda core: _remove_trees(core, names) if recursive else _remove_files(core, names))
 
     async def _rm_down_to(self, path: Any, recursive: bool, maxdepth: int) -> None:
-        names = await self._expand_path(path, recursive=recursive, maxdepth=maxdepth)
+        names = await self._names(stringify_path(path), recursive, maxdepth)
         for name in reversed(names):
             await self._run(lambda core, name=name: core.remove(name))  # type: ignore[misc]
+
+    async def _names(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> list[str]:
+        """As `_expand_path`, but a name that exists is no pattern: a file may be called a[1]."""
+        given = self._strip_protocol([path] if isinstance(path, str) else list(path))
+        patterns = [name for name in given if has_magic(name)]
+        found = await self._run(lambda core: core.stat_many(patterns, follow=False)) if patterns else []
+        names = {name for name, there in zip(patterns, found, strict=True) if there is not None}
+        others = [name for name in given if name not in names]
+        for name in list(names) if recursive else ():
+            names.update(await self._find(name, maxdepth=maxdepth, withdirs=True))
+        if others or not names:
+            names.update(await self._expand_path(others, recursive=recursive, maxdepth=maxdepth))
+        return sorted(names)
 
     async def _mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **_: Any) -> None:
         """Rename, each source in one step with all that is below it. Into a directory if `path2` is one; an existing
@@ -330,8 +343,8 @@ class ThreefsFileSystem(ConnectedFileSystem):
         if isinstance(path2, list):
             found = renames.one_by_one(source, target)
         elif isinstance(path1, list):
-            found = renames.of_list(await self._expand_path(path1), target)
-        elif has_magic(path1):
+            found = renames.of_list(await self._names(path1), target)
+        elif has_magic(path1) and not await self._lexists(source):
             found = renames.of_matches(await self._expand_path(path1), target)
         else:
             into, content = path2.endswith("/"), path1.endswith("/")

@@ -185,6 +185,23 @@ def test_files_are_removed_and_directories_only_with_what_is_in_them(threefs: Th
         threefs.rm([f"{tree}/none"])
 
 
+def test_a_name_that_exists_is_no_pattern_for_what_removes_it(threefs: ThreefsFileSystem, place: str) -> None:
+    def make(*names: str) -> None:
+        threefs.pipe({f"{place}/{name}": name.encode() for name in names})
+
+    make("a[1]", "a1", "b*", "b1", "c?", "c1")
+    threefs.rm(f"{place}/a[1]")
+    threefs.mv(f"{place}/b*", f"{place}/moved")
+    threefs.mv([f"{place}/c?"], f"{place}/into/")
+    assert threefs.find(place) == [f"{place}/{name}" for name in ("a1", "b1", "c1", "into/c?", "moved")]
+    assert threefs.cat_file(f"{place}/moved") == b"b*"
+    make("d[1]/x/y", "d1/x/y")
+    threefs.rm([f"{place}/d[1]", f"{place}/c[1]"], recursive=True, maxdepth=3)
+    assert threefs.find(place) == [f"{place}/{name}" for name in ("a1", "b1", "d1/x/y", "into/c?", "moved")]
+    with pytest.raises(FileNotFoundError):
+        threefs.rm(f"{place}/none[1]")
+
+
 def test_a_pattern_may_name_a_directory_and_what_lies_below_it(threefs: ThreefsFileSystem, tree: str) -> None:
     threefs.rm(f"{tree}/**", recursive=True)
     assert threefs.find(tree) == []
