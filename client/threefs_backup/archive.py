@@ -73,6 +73,32 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def kept(directory: Path) -> Iterator[None]:
+    """While a backup is read: if another process continues it meanwhile, that one removes no snapshot."""
+    with contextlib.ExitStack() as stack:
+        for store in (directory / role for role in ROLES):
+            if store.is_dir():
+                stack.enter_context(_flocked(store, fcntl.LOCK_SH))
+        yield
+
+
+@contextlib.contextmanager
+def _flocked(directory: Path, how: int) -> Iterator[None]:
+    """Raises BlockingIOError. A file system without locks of directories gives none."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, how)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def begin_or_continue(directory: Path, cluster_id: str) -> None:
     """Begin a backup of a cluster, or continue it. Raises AlreadyExists if the directory has anything else in it."""
     file = directory / "backup.json"
@@ -160,15 +186,17 @@ class SnapshotWriter:
         return snapshot
 
     def publish(self, snapshot: Snapshot) -> Snapshot:
-        """Give the complete snapshot its name, in one step, and remove older ones. A log that is open stays so.
+        """Give the complete snapshot its name, in one step, and remove older ones. A log that is open stays so. While
+        somebody reads the backup, older ones stay until the next one is complete.
 
         After an error only the directory says which snapshot is the newest.
         """
         self._partial.rename(self._final)
         sync_directory(self._store)
-        for old in self._store.iterdir():
-            if old.name != self._final.name:
-                shutil.rmtree(old)
+        with contextlib.suppress(BlockingIOError), _flocked(self._store, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            for old in self._store.iterdir():
+                if old.name != self._final.name:
+                    shutil.rmtree(old)
         return replace(snapshot, directory=self._final)
 
     def abandon(self) -> None:

@@ -234,25 +234,28 @@ def restore_command(
     if role and sum(bool(one) for one in (cluster, data_dir, engine)) > 1:
         raise InvalidArgument("give one of --dir, --data-dir and --engine")
     cluster_id = archive.cluster_id_of(directory)
-    if data_dir or engine:
-        assert role is not None
-        data = data_dir.absolute() if data_dir else None
-        url = engine_url.url_of(engine or "", (data or Path("/")) / "kv")
-        done = uvloop.run(
-            _restore_one(find_restore_point(directory, role, up_to_damage=up_to_damage), role, cluster_id, data, url)
-        )
-    else:
-        home = (cluster or cluster_file.default_directory()).absolute()
-        local = cluster_file.load(home)
-        if local is None:
-            raise NotFound(f"{home} holds no cluster; name a service by --store and --data-dir")
-        if local.engine:
-            raise InvalidArgument(
-                f"the cluster in {home} has the engine {local.plan.engine}; name one store of it by --store and "
-                "--engine, with the URL in the settings.toml of its service"
+    with archive.kept(directory):
+        if data_dir or engine:
+            assert role is not None
+            data = data_dir.absolute() if data_dir else None
+            url = engine_url.url_of(engine or "", (data or Path("/")) / "kv")
+            done = uvloop.run(
+                _restore_one(
+                    find_restore_point(directory, role, up_to_damage=up_to_damage), role, cluster_id, data, url
+                )
             )
-        found = partial(find_restore_point, directory, up_to_damage=up_to_damage)
-        done = uvloop.run(_restore_lost(found, cluster_id, home, (role,) if role else ROLES))
+        else:
+            home = (cluster or cluster_file.default_directory()).absolute()
+            local = cluster_file.load(home)
+            if local is None:
+                raise NotFound(f"{home} holds no cluster; name a service by --store and --data-dir")
+            if local.engine:
+                raise InvalidArgument(
+                    f"the cluster in {home} has the engine {local.plan.engine}; name one store of it by --store and "
+                    "--engine, with the URL in the settings.toml of its service"
+                )
+            found = partial(find_restore_point, directory, up_to_damage=up_to_damage)
+            done = uvloop.run(_restore_lost(found, cluster_id, home, (role,) if role else ROLES))
     if as_json:
         output.print_json({"restored": [_described(one, point) for one, point in done]})
         return

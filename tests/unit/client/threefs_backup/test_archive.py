@@ -32,6 +32,15 @@ def test_the_newest_whole_snapshot_counts_and_the_older_ones_go(tmp_path: Path) 
         assert dump.check(source).records == 5
 
 
+def test_what_is_being_read_stays_until_the_next_snapshot(tmp_path: Path) -> None:
+    first = make(tmp_path)
+    with archive.kept(tmp_path), archive.kept(tmp_path):
+        second = make(tmp_path, 5)
+        assert first.dump.exists() and archive.newest(tmp_path, "meta") == second
+    third = make(tmp_path)
+    assert [path.name for path in (tmp_path / "meta").iterdir()] == [third.directory.name]
+
+
 def test_one_that_is_abandoned_leaves_the_one_before(tmp_path: Path) -> None:
     first = make(tmp_path)
     writer = SnapshotWriter(tmp_path, "meta")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from threefs_backup import follower
+from threefs_backup import archive, follower
 from threefs_backup import restore as restoring
 from threefs_backup.archive import ROLES
 from threefs_backup.follower import Follower
@@ -40,9 +40,6 @@ def run(*arguments: str, code: int = 0) -> str:
 
 def make_backup(directory: Path, source_directory: Path) -> None:
     """Of both stores, with one record each."""
-    import asyncio
-
-    from threefs_backup import archive
 
     async def work() -> None:
         with archive.locked(directory):
@@ -101,6 +98,20 @@ def test_one_copy_that_is_interrupted_has_not_worked(once: list[str], code: int,
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == code
             connection.close()
+
+
+def test_a_new_snapshot_takes_no_old_one_from_a_restore(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found_before_a_new_one(directory: Path, role: str, **how: Any) -> restoring.RestorePoint:
+        point = find_restore_point(directory, role, **how)
+        writer = archive.SnapshotWriter(directory, role)
+        writer.publish(writer.complete("another store", 1, 1))
+        return point
+
+    monkeypatch.setattr(backup_commands, "find_restore_point", found_before_a_new_one)
+    run("restore", str(backup), "--store", "meta", "--data-dir", str(tmp_path / "data"))
+    assert rows(tmp_path / "data" / "kv")[b"meta"] == b"kept"
 
 
 @pytest.mark.slow
