@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from threefs.errors import AlreadyExists, InvalidArgument, NotFound
+from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, NotFound
 from threefs.paging import next_place
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
@@ -69,15 +69,21 @@ class Trash:
         for owner in await self._owners(uid):
             after, more = b"", True
             while more:
-                request = pb.ListTrashRequest(place=paths.place(_of_owner(owner)), after=after)
-                try:
-                    reply = await self._namespace._call(methods.LIST_TRASH, request)
-                except NotFound:
-                    break  # that owner has no trash
+                reply = await self._page(owner, after)
+                if reply is None:
+                    break
                 for item in reply.items:
                     yield _of_wire(item, owner)
                 if more := reply.more:
                     after = next_place("the trash", after, reply.next)
+
+    async def _page(self, owner: int, after: bytes = b"", limit: int = 0) -> pb.ListTrashReply | None:
+        """Items of one owner. None: that owner has no trash, also if somebody has made something else in its place."""
+        request = pb.ListTrashRequest(place=paths.place(_of_owner(owner)), after=after, limit=limit)
+        try:
+            return await self._namespace._call(methods.LIST_TRASH, request)
+        except (NotFound, NotADirectory, InvalidArgument):
+            return None
 
     async def restore(self, path: Path, to: Path | None = None, *, parents: bool = False) -> str:
         """Move an item out of the trash, where `list` shows it as `path`, back to its original path or to another one.
@@ -117,6 +123,8 @@ class Trash:
         number of items."""
         count = 0
         for owner in await self._owners(uid):
+            if await self._page(owner, limit=1) is None:
+                continue  # a directory of somebody, or a link to one, is no trash
             try:
                 async for entry in self._namespace.list(_of_owner(owner)):
                     await self._namespace.remove(paths.join(_of_owner(owner), entry.name), recursive=True)
@@ -133,7 +141,7 @@ class Trash:
             return [caller.uid]
         try:
             return sorted([int(entry.name) async for entry in self._namespace.list(TOP) if entry.name.isdecimal()])
-        except NotFound:
+        except (NotFound, NotADirectory):
             return []
 
 

@@ -39,6 +39,25 @@ def test_restore_goes_on_after_what_cannot_be_put_back(threefs: CommandLine, fs:
     assert fs.read_file("/trash-all/c") == b"c"
 
 
+def test_what_somebody_has_made_in_the_place_of_the_trash_is_not_emptied(threefs: CommandLine, fs: FileSystem) -> None:
+    if fs.exists("/.trash"):
+        fs.remove("/.trash", recursive=True)
+    try:
+        for path in ("/.trash/7", "/not-trash"):
+            fs.mkdir(path, parents=True)
+            fs.write_file(f"{path}/a", b"kept")
+        fs.symlink("/not-trash", "/.trash/8")
+        assert threefs.json("trash", "list") == []
+        assert threefs.json("trash", "empty") == {"removed": 0}
+        assert fs.read_file("/.trash/7/a") == fs.read_file("/not-trash/a") == b"kept"
+        fs.remove("/.trash", recursive=True)
+        fs.write_file("/.trash", b"a file")
+        assert threefs.json("trash", "list") == []
+        assert threefs.json("trash", "empty") == threefs.json("trash", "empty", "--user", "7") == {"removed": 0}
+    finally:
+        fs.remove("/.trash", recursive=True)
+
+
 def test_what_makes_no_sense(threefs: CommandLine) -> None:
     for words in ("set /", "set / 7d --as-above", "set / soon", "restore a b --to c", "restore"):
         assert threefs.run("trash", *words.split()).exit_code == 2
