@@ -31,6 +31,7 @@ from threefs.kv.engine_api import Pair
 ROLES = ("meta", "manager")
 _FORMAT = 1
 _PARTIAL = ".partial"
+_DESCRIPTION = "backup.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class Snapshot:
 def locked(directory: Path) -> Iterator[None]:
     """Lock a backup, so that one process at a time writes to it.
 
-    Raises Unavailable, and NotFound if the parent is missing: a mistyped name, or a disk that is not mounted.
+    Raises Unavailable, NotFound if the parent is missing (a mistyped name, or a disk that is not mounted), and
+    AlreadyExists, before anything in it is changed, if the directory has something else in it.
     """
     try:
         _make(directory)
@@ -65,7 +67,9 @@ def locked(directory: Path) -> Iterator[None]:
         raise NotFound(
             f"{directory.parent} does not exist: mount the disk, correct the name, or make that directory first"
         ) from None
-    with (directory / "lock").open("wb") as file:
+    if not (directory / _DESCRIPTION).exists():
+        _check_free(directory)
+    with (directory / "lock").open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -101,24 +105,28 @@ def _flocked(directory: Path, how: int) -> Iterator[None]:
 
 def begin_or_continue(directory: Path, cluster_id: str) -> None:
     """Begin a backup of a cluster, or continue it. Raises AlreadyExists if the directory has anything else in it."""
-    file = directory / "backup.json"
+    file = directory / _DESCRIPTION
     if file.exists():
         found = cluster_id_of(directory)
         if found != cluster_id:
             raise AlreadyExists(f"{directory} is a backup of cluster {found}, not of {cluster_id}; choose another one")
         return
-    fresh = _fresh_name(file)  # of an attempt that was killed, or for which the disk had no room
+    _check_free(directory)
+    write_json(file, {"format": _FORMAT, "cluster_id": cluster_id})
+
+
+def _check_free(directory: Path) -> None:
+    fresh = _fresh_name(directory / _DESCRIPTION)  # of an attempt that was killed, or for which the disk had no room
     unexpected = sorted(entry.name for entry in directory.iterdir() if entry.name not in ("lock", fresh.name))
     if unexpected:
         raise AlreadyExists(
             f"{directory} is not empty and holds no backup (there is {unexpected[0]}); choose another directory"
         )
-    write_json(file, {"format": _FORMAT, "cluster_id": cluster_id})
 
 
 def cluster_id_of(directory: Path) -> str:
     """Raises NotFound, Corrupt."""
-    file = directory / "backup.json"
+    file = directory / _DESCRIPTION
     if not file.is_file():
         raise NotFound(f"{directory} holds no backup: there is no {file.name} in it")
     return str(_json(file, ("format", "cluster_id"))["cluster_id"])

@@ -75,6 +75,17 @@ def test_a_directory_belongs_to_one_cluster_and_one_process(tmp_path: Path) -> N
         archive.begin_or_continue(other, "c")
 
 
+def test_a_directory_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("theirs")
+    with archive.locked(tmp_path):
+        assert (tmp_path / "lock").read_text() == "theirs"
+    (tmp_path / "lock").unlink()
+    (tmp_path / "photo").touch()
+    with pytest.raises(AlreadyExists, match="there is photo"), archive.locked(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["photo"]
+
+
 def test_a_backup_that_has_just_begun_when_the_disk_is_full_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
