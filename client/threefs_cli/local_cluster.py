@@ -167,7 +167,7 @@ class LocalCluster:
             self.directory.chmod(mode & ~_FORBIDDEN_MODE)
         lock = self.directory / _LOCK_NAME
         lock.touch(mode=0o600)
-        with lock.open("wb") as file:
+        with lock.open("ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -180,9 +180,6 @@ class LocalCluster:
         state = self.load()
         if state is None:
             self._check_place()
-            found = self.directory.iterdir() if self.directory.is_dir() else ()
-            if any(entry.name != _LOCK_NAME for entry in found):
-                raise AlreadyExists(f"{self.directory} is not empty and holds no cluster; choose another directory")
             return cluster_file.fresh(plan or Plan())
         _check_port(state, port)
         if plan is None or plan == state.plan:
@@ -193,10 +190,14 @@ class LocalCluster:
         return state.replanned(plan)
 
     def _check_place(self) -> None:
-        """Raises NotADirectory where a file lies at the directory or above it."""
+        """Raises NotADirectory where a file lies at the directory or above it, and AlreadyExists where it has something
+        else than a cluster in it: its permissions and its files are of somebody else."""
         there = next(path for path in (self.directory, *self.directory.parents) if path.exists())
         if not there.is_dir():
             raise NotADirectory(f"{there} is a file; name a directory, existing or new")
+        holds_none = there == self.directory and self.load() is None
+        if holds_none and any(entry.name != _LOCK_NAME for entry in there.iterdir()):
+            raise AlreadyExists(f"{there} is not empty and holds no cluster; choose another directory")
 
     def _load_or_plan(self, plan: Plan | None, port: int) -> ClusterFile:
         before, state = self.load(), self.planned(plan, port)

@@ -54,6 +54,16 @@ def test_up_status_down(directory: str) -> None:
     assert code == 1 and "threefs up" in printed
 
 
+def test_a_directory_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    (tmp_path / "lock").write_text("theirs")
+    (tmp_path / "photo").touch()
+    code, printed = run("up", "--dir", str(tmp_path))
+    assert code == 1 and "is not empty and holds no cluster" in printed
+    assert tmp_path.stat().st_mode & 0o7777 == 0o1777
+    assert (tmp_path / "lock").read_text() == "theirs"
+
+
 def test_impossible_plans(directory: str) -> None:
     code, printed = run("up", "--dir", directory, "--storage", "2", "--replicas", "3")
     assert code == 2 and "3 replicas need" in printed
