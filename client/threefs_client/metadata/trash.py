@@ -1,6 +1,7 @@
 """The trash: removed files below a directory with a trash time are kept in /.trash/OWNER until that time has passed."""
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -127,8 +128,9 @@ class Trash:
                 continue  # a directory of somebody, or a link to one, is no trash
             try:
                 async for entry in self._namespace.list(_of_owner(owner)):
-                    await self._namespace.remove(paths.join(_of_owner(owner), entry.name), recursive=True)
-                    count += 1
+                    with suppress(NotFound):  # it was restored since it was listed, or its time is over
+                        await self._namespace.remove(paths.join(_of_owner(owner), entry.name), recursive=True)
+                        count += 1
             except NotFound:
                 continue
         return count

@@ -3,10 +3,11 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from threefs_client import AsyncFileSystem, connect_async
+from threefs_client.attributes import Entry
 from threefs_client.metadata.trash import Trashed
 
 from tests.harness.cluster import LocalCluster
@@ -97,6 +98,31 @@ def test_users_see_what_is_theirs(cluster: LocalCluster) -> None:
         assert await mine.trash.empty() == 1
         assert await found(fs, path, 71000) == []
         assert await other.trash.restore(theirs.path) == f"{path}/other"
+
+    play(cluster, scene)
+
+
+def test_what_is_put_back_while_the_trash_is_emptied_keeps_nothing_else_in_it(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(fs: AsyncFileSystem, path: str) -> None:
+        names = [f"{path}/{name}" for name in "abc"]
+        await fs.write_many([(name, b"x") for name in names])
+        for name in names:
+            await fs.chown(name, 73000, 73000)
+            await fs.remove(name)
+        listed = fs.list
+        first, *_ = await found(fs, path, 73000)
+
+        async def restored_meanwhile(directory: str) -> AsyncIterator[Entry]:
+            async for entry in listed(directory):
+                if directory.endswith("/73000") and first.path.endswith(f"/{entry.name}"):
+                    await fs.trash.restore(first.path)
+                yield entry
+
+        monkeypatch.setattr(fs, "list", restored_meanwhile)
+        assert await fs.trash.empty(73000) == 2
+        assert await found(fs, path, 73000) == [] and await fs.read_file(first.original) == b"x"
 
     play(cluster, scene)
 
