@@ -269,7 +269,7 @@ class Targets:
         """Have the other targets give their free blocks back to the disk at once, and not only after a while."""
         async with self._making_room:  # others that ask meanwhile wait for the same room
             for target in list(self):
-                if target.engine.room_bytes > asking.room_bytes:  # both count what the disk has, and own free blocks
+                if target.engine.space().reusable_bytes > asking.space().reusable_bytes:  # else that has as much itself
                     with contextlib.suppress(ThreefsError):  # the asking one finds out whether there is room
                         await target.engine.release_free()
 

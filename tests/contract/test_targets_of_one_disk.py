@@ -1,5 +1,6 @@
 """Targets of one disk: what one of them does not need any more is there for the others at once."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -88,7 +89,8 @@ def test_a_target_that_came_to_a_full_disk_takes_writes_as_soon_as_another_has_f
     simulate(main())
 
 
-def test_a_table_is_opened_again_in_the_room_of_free_blocks_of_others() -> None:
+@pytest.mark.parametrize("others_have", ["much", "less than the reserve"])
+def test_a_table_is_opened_again_in_the_room_of_free_blocks_of_others(others_have: str) -> None:
     async def main() -> None:
         disk = new_disk(capacity_bytes=64 * _MIB)
         async with opened(disk, EngineSettings(ballast_bytes=0)) as targets:
@@ -101,8 +103,22 @@ def test_a_table_is_opened_again_in_the_room_of_free_blocks_of_others() -> None:
                 await change(other, CHUNK, Kind.REMOVE)
             assert isinstance(other.failure, NoSpace)
             disk.capacity_bytes += 8 * _KIB  # less than a table needs to be opened
-            await remove(one, filled // 2)
+            await remove(one, filled // 2 if others_have == "much" else 4)
             await other.recover()
             assert other.failure is None
+
+    simulate(main())
+
+
+def test_a_target_gets_the_free_blocks_of_another_one_whose_upkeep_is_under_way() -> None:
+    async def main() -> None:
+        async with opened(new_disk(capacity_bytes=64 * _MIB), EngineSettings()) as targets:
+            await targets.open(routing_of(1, 2))
+            one, other = (target.engine for target in targets)
+            await remove(one, await fill(one))
+            async with one._upkeep:
+                writing = asyncio.create_task(put(other, CHUNK, _BLOCK))
+                await asyncio.sleep(1)
+            await writing
 
     simulate(main())

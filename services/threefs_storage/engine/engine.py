@@ -167,13 +167,14 @@ class ChunkEngine:
     async def recover(self) -> None:
         """Take changes again after a full disk if there is room. Call this now and then while it is `read_only`. Raises
         NoSpace if there is no room yet. After Unavailable, DiskFailed or Corrupt the engine takes no more changes."""
+        if isinstance(self.failure, NoSpace) or not self._ballast.allocated:
+            await self.on_no_room()  # no upkeep waits for it: what makes room waits for the upkeep of each target
         async with self._upkeeping():
             if self._closed:
                 return
             if isinstance(self.failure, NoSpace):
                 await self._files.release_free_blocks(self._store.durable)
                 await self._ballast.release()
-                await self.on_no_room()
                 try:
                     await self._store.reopen()
                 except (Unavailable, Corrupt) as error:
@@ -188,7 +189,6 @@ class ChunkEngine:
                     self.failure = None
             if self.failure is None and not await self._ballast.allocate():
                 await self._release(self._files.release_free_blocks)
-                await self.on_no_room()
                 await self._ballast.allocate()
 
     async def release_unneeded(self) -> None:
@@ -197,10 +197,9 @@ class ChunkEngine:
             await self._release(self._files.release_unneeded_blocks)
 
     async def release_free(self) -> None:
-        """The same with all free blocks, unless other upkeep is under way, which may wait for the caller."""
-        if not self._upkeep.locked():
-            async with self._upkeeping():
-                await self._release(self._files.release_free_blocks)
+        """The same with all free blocks."""
+        async with self._upkeeping():
+            await self._release(self._files.release_free_blocks)
 
     @asynccontextmanager
     async def _upkeeping(self) -> AsyncIterator[None]:
