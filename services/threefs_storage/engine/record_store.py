@@ -22,6 +22,7 @@ _LAST_PAGE = 8
 _LITTLE_BYTES = 4096  # of blobs, which are not worth a fold
 AFTER_ALL_CHUNKS = b"\xff" * 13  # no chunk has this key or a later one
 _NOTES = b"\xff" * 14  # after the keys of all blobs
+_AFTER_NOTES = b"\xff" * 15
 _IDENTITY_KEY = _NOTES + b"store"
 _IDENTITY_BYTES = 8
 #: The note that keeps the logical time of the chain, in minutes.
@@ -68,7 +69,8 @@ class RecordStore:
         )  # called when the table cannot be read any more
         self._table = table
         self._unsaved_notes: dict[bytes, bytes] = {}  # notes that found no room yet
-        self._kept_notes: dict[bytes, bytes] = {}  # durable ones, which a table that has failed cannot tell any more
+        #: Durable ones, which a table that has failed cannot tell any more. At the start all are durable.
+        self._kept_notes = dict(table.scan(_NOTES, _AFTER_NOTES))
         self.set_cached_records(cached_records)
         self._young: dict[ChunkId, Record | None] = {}
         self._old: dict[ChunkId, Record | None] = {}
@@ -175,7 +177,9 @@ class RecordStore:
 
     def put_note(self, name: str, value: bytes | None) -> None:
         """Write a note; None removes it. Not durable at once. Raises NoSpace, Unavailable."""
-        self._write({_NOTES + name.encode(): value})
+        key = _NOTES + name.encode()
+        self._write({key: value})
+        self._kept_notes.pop(key, None)
 
     async def keep_note(self, name: str, value: bytes) -> None:
         """Write a note durably. Raises NoSpace: `reopen` writes it then, before any other change. Raises Unavailable,
@@ -183,9 +187,13 @@ class RecordStore:
         key = _NOTES + name.encode()
         self._unsaved_notes[key] = value
         await self._table.flush(self._write({key: value}))
-        self._kept_notes[key] = value
-        if self._unsaved_notes.get(key) is value:
-            del self._unsaved_notes[key]
+        self._note_saved({key: value})
+
+    def _note_saved(self, notes: Mapping[bytes, bytes]) -> None:
+        for key, value in notes.items():
+            self._kept_notes[key] = value
+            if self._unsaved_notes.get(key) is value:  # else a newer one came meanwhile
+                del self._unsaved_notes[key]
 
     def notice_failure(self) -> None:
         """Report a failure of the table that no change has met: it also writes by itself (marks, sorted files), and is
@@ -244,8 +252,9 @@ class RecordStore:
         """Take writes again after a full disk. Raises NoSpace, Unavailable, Corrupt."""
         await self._table.reopen()
         if self._unsaved_notes:
-            await self._table.flush(self._table.write(self._unsaved_notes))
-            self._unsaved_notes = {}
+            notes = dict(self._unsaved_notes)
+            await self._table.flush(self._table.write(notes))
+            self._note_saved(notes)
 
     async def close(self) -> None:
         await self._table.close()

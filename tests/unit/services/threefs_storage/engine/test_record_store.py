@@ -120,16 +120,53 @@ def test_what_found_no_room_is_kept_before_any_other_change_is_taken(monkeypatch
     simulate(main())
 
 
-def test_a_kept_note_is_told_also_when_the_table_has_failed() -> None:
-    """A manager whose store was restored waits for the version of its chain that each target keeps."""
+@pytest.mark.parametrize("kept", ["now", "before the start", "after a full disk"])
+def test_a_kept_note_is_told_also_when_the_table_has_failed(kept: str) -> None:
+    """A manager whose store was restored waits for the version of its chain that each target keeps. An older one would
+    let a target serve that was put out of the chain since."""
+
+    async def main() -> None:
+        disk = new_disk()
+        store = RecordStore(await open_table(disk, Path("/records")), 4)
+        await store.keep_note("chain", b"one")
+        if kept == "before the start":
+            store = RecordStore(await open_table(disk, Path("/records")), 4)
+        elif kept == "after a full disk":
+            store._table.failure = NoSpace("full")
+            with pytest.raises(NoSpace):
+                await store.keep_note("chain", b"two")
+            await store.reopen()
+        store.put_note("another", b"not durable")
+        store._table.failure = Corrupt("lost changes")
+        assert store.note("chain") == (b"two" if kept == "after a full disk" else b"one")
+        with pytest.raises(Corrupt):
+            store.note("another")
+
+    simulate(main())
+
+
+def test_a_note_that_comes_while_an_older_one_is_saved_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has to be there before any other change, also where the disk is full once more before it is durable."""
 
     async def main() -> None:
         store = RecordStore(await open_table(new_disk(), Path("/records")), 4)
-        await store.keep_note("chain", b"one")
-        store._table.failure = Corrupt("lost changes")
-        assert store.note("chain") == b"one"
-        with pytest.raises(Corrupt):
-            store.note("another")
+        table = store._table
+        flush = table.flush
+        table.failure = NoSpace("full")
+        with pytest.raises(NoSpace):
+            await store.keep_note("chain", b"one")
+
+        async def fill_again(number: int | None = None) -> None:
+            await flush(number)
+            table.failure = NoSpace("full")
+            with pytest.raises(NoSpace):
+                await store.keep_note("chain", b"two")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(table, "flush", fill_again)
+            await store.reopen()
+        await store.reopen()
+        assert store.note("chain") == b"two"
 
     simulate(main())
 
