@@ -171,9 +171,12 @@ class RecordStore:
     def note(self, name: str) -> bytes | None:
         """The note with this name."""
         key = _NOTES + name.encode()
-        if self._table.failure is not None and key in self._kept_notes:
+        try:
+            return self._get(key)
+        except ThreefsError:  # it has failed, perhaps because it is closed
+            if key not in self._kept_notes:
+                raise
             return self._kept_notes[key]
-        return self._get(key)
 
     def put_note(self, name: str, value: bytes | None) -> None:
         """Write a note; None removes it. Not durable at once. Raises NoSpace, Unavailable."""

@@ -9,6 +9,7 @@ from tests.harness.simulated.record_table import SimTable, open_table
 from tests.harness.simulated_disk import new_disk, new_table, simulate
 from threefs.errors import Corrupt, NoSpace
 from threefs.ids import ChunkId
+from threefs.kv.table import Table
 
 
 def record(number: int, removed: bool = False) -> Record:
@@ -143,6 +144,15 @@ def test_a_kept_note_is_told_also_when_the_table_has_failed(kept: str) -> None:
             store.note("another")
 
     simulate(main())
+
+
+async def test_a_kept_note_is_told_also_when_the_table_is_closed(tmp_path: Path) -> None:
+    """One that is damaged, and could not be opened again yet."""
+    table = await Table.open(tmp_path)
+    store = RecordStore(table, 4)
+    await store.keep_note("chain", b"one")
+    await store.close()
+    assert store.note("chain") == b"one" == store.note("chain")
 
 
 def test_a_note_that_comes_while_an_older_one_is_saved_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
