@@ -81,13 +81,8 @@ class Table:
         """
         worker = ThreadWorker("threefs-table")
         try:
-            return cls(
-                await worker.run(partial(open_store, directory, keep_logs=keep_logs)),
-                worker,
-                directory,
-                sync_policy,
-                clock,
-            )
+            opening = partial(open_store, directory, keep_logs=keep_logs)
+            return cls(await _run(worker, opening, f"the table {directory}"), worker, directory, sync_policy, clock)
         except BaseException:
             await worker.close()
             raise
@@ -180,7 +175,7 @@ class Table:
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
         self._measured_at = -1
-        if not await self._worker.run(is_log_long, self._directory, long_bytes):
+        if not await _run(self._worker, partial(is_log_long, self._directory, long_bytes)):
             return
         try:
             await self._worker.run(self._store.flush)
@@ -222,12 +217,12 @@ class Table:
         if self._flusher is not None:
             await asyncio.wait([self._flusher])
         if self._sequence is None:
-            await self._worker.run(check_room, self._directory)
+            await _run(self._worker, partial(check_room, self._directory))
             self._sequence = self._store.latest_sequence_number()
             with contextlib.suppress(Exception):  # it raises its error again, and releases the directory
                 await self._worker.run(self._store.close)
         # Recovery reads the log, and writes its content to a sorted file, durably.
-        store = await self._worker.run(open_store, self._directory)
+        store = await _run(self._worker, partial(open_store, self._directory))
         found = store.latest_sequence_number()
         if found != self._sequence:
             await self._worker.run(store.close)
@@ -373,6 +368,17 @@ class Table:
         if self.failure is None and not isinstance(failure, Corrupt):
             self.failure = failure
         return failure
+
+
+async def _run(worker: Worker, work: Callable[[], T], name: str = _NAME) -> T:
+    """The result of `work` on the files of a table. Raises what it raises, and for errors of the system those of
+    threefs."""
+    try:
+        return await worker.run(work)
+    except ThreefsError:
+        raise
+    except OSError as error:
+        raise error_of(error, name) from error
 
 
 class TableView:

@@ -454,16 +454,30 @@ async def test_its_generation_rises_with_what_is_durable_and_tells_an_old_copy(t
     await copy.close()
 
 
-async def test_a_log_that_cannot_be_looked_at_is_an_error_like_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("work", "failing"),
+    [
+        ("room_to_open", "table.needed_bytes"),
+        ("shorten_log", "rocksdb_store._log_bytes"),
+        ("reopen", "rocksdb_store.os.statvfs"),
+        ("reopen", "rocksdb_store.os.fsync"),
+        ("open", "rocksdb_store.os.fsync"),
+        ("open", "rocksdb_store.unreadable"),
+    ],
+)
+async def test_files_that_cannot_be_looked_at_are_an_error_like_others(
+    work: str, failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ended the process: a disk that has failed gives such errors, also before a write has met one."""
 
-    def fail(directory: Path) -> int:
+    def fail(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     table = await Table.open(tmp_path)
-    monkeypatch.setattr("threefs.kv.table.needed_bytes", fail)
-    with pytest.raises(Unavailable, match="cannot be looked at"):
-        await table.room_to_open()
+    if work == "reopen":
+        table.failure = NoSpace("full")
+    with monkeypatch.context() as patched:
+        patched.setattr(f"threefs.kv.{failing}", fail)
+        with pytest.raises(Unavailable, match="Input/output error"):
+            await (Table.open(tmp_path / "another") if work == "open" else getattr(table, work)())
     await table.close()
