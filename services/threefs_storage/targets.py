@@ -187,7 +187,8 @@ class Targets:
         present = await self._disk.list_directory(self._directory)
         for target in list(self):
             place = place_of(self._directory / f"target-{target.target_id}")
-            if place.name in present and len(target.chain.serving) > target.serving:
+            is_there = not {place.name, f"{place.name}{LEAVING}"}.isdisjoint(present)
+            if is_there and len(target.chain.serving) > target.serving:
                 try:
                     await self._disk.remove_directory(place)
                 except ThreefsError as error:  # there may be room by other means

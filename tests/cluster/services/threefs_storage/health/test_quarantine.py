@@ -23,7 +23,7 @@ from tests.harness.chain_harness import (
     target_of,
     until,
 )
-from threefs.env.disk import RealDisk
+from threefs.env.disk import LEAVING, RealDisk
 from threefs.errors import Corrupt, DiskFailed, StrangeStore
 from threefs.ids import NodeId
 from threefs.routing import LocalState, PublicState
@@ -195,6 +195,31 @@ async def test_a_store_in_quarantine_that_cannot_be_deleted_keeps_no_target_full
         await tried.wait()
         await until(lambda: not target.full)
         assert kept.is_dir()
+
+
+async def test_a_removal_that_its_disk_has_cut_short_is_finished_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it left kept its room until the process was started again."""
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, 3)
+        kept = await quarantined(chain)
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        target, tried = chain[3].target, asyncio.Event()
+
+        def fail(path: Path) -> None:
+            tried.set()
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shutil, "rmtree", fail)
+            target.full = True
+            await tried.wait()
+            await until(lambda: not target.full)
+        left = kept.with_name(kept.name + LEAVING)
+        assert left.is_dir() and not kept.exists()
+        target.full = True
+        await until(lambda: not left.exists())
 
 
 async def test_the_only_one_that_may_have_it_is_left_alone(tmp_path: Path) -> None:
