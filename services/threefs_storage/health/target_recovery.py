@@ -132,10 +132,10 @@ class TargetRecovery:
         with contextlib.suppress(NoSpace):
             await target.engine.recover()
         space = target.engine.space()
-        if target.has_failed:
-            return  # the disk does not say any more what it has
         says_room = space.free_bytes >= max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO))
         has_room = says_room and not _must_stay_open(target) and await target.engine.disk_takes(_tried_bytes(space))
+        if target.has_failed:
+            return  # the disk does not say any more what it has, or another target has met a failure of it
         target.quota_used_up = says_room and not has_room and not target.serving
         if has_room:
             self._returns.pop(target.target_id, None)

@@ -320,3 +320,23 @@ async def test_a_disk_that_fails_when_room_is_tried_has_failed(tmp_path: Path) -
         target.full = True
         await until(lambda: target.has_failed)
         assert target.leaving and chain[2].targets.reports()[0].failure == "input/output error"
+
+
+async def test_a_disk_that_fails_elsewhere_while_room_is_tried_stays_failed(tmp_path: Path) -> None:
+    """Its store was opened again, and the target returned to its chain on that disk."""
+    async with chain_of(tmp_path, 2) as chain:
+        target = chain[2].target
+        engine, tried = target.engine, asyncio.Event()
+
+        async def meet_failure(length: int) -> bool:
+            engine.fail(DiskFailed("a sync of another target has failed"))
+            tried.set()
+            return True
+
+        engine.disk_takes = meet_failure
+        target.full = True
+        target.leave()
+        chain.change((1, SERVING), (2, OFFLINE))
+        await tried.wait()
+        await asyncio.sleep(1)
+        assert target.engine is engine and target.has_failed and target.leaving
