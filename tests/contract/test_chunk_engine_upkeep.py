@@ -140,3 +140,23 @@ def test_a_block_is_not_given_away_when_the_table_calls_itself_damaged_after_it_
         assert named and await engine._files.take(17, engine._store.durable, reserve=False) not in named
 
     simulate(main())
+
+
+@pytest.mark.parametrize("work", ["flush", "keep_note"])
+def test_a_table_that_calls_itself_damaged_in_a_sync_has_failed_whoever_asked_for_it(work: str) -> None:
+    """Otherwise its target serves on, in a version of its chain that it has not stored."""
+
+    async def main() -> None:
+        engine = await engine_on(new_disk())
+        engine.put_note("name", b"value")
+
+        async def damaged(number: int | None = None) -> None:
+            raise Corrupt("a file of the table does not match its checksum")
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(engine._store._table, "flush", damaged)
+            with pytest.raises(Corrupt):
+                await (engine.flush() if work == "flush" else engine.keep_note("chain", b"one"))
+        assert isinstance(engine.failure, Corrupt)
+
+    simulate(main())

@@ -189,7 +189,7 @@ class RecordStore:
         Corrupt."""
         key = _NOTES + name.encode()
         self._unsaved_notes[key] = value
-        await self._table.flush(self._write({key: value}))
+        await self.flush(self._write({key: value}))
         self._note_saved({key: value})
 
     def _note_saved(self, notes: Mapping[bytes, bytes]) -> None:
@@ -240,7 +240,11 @@ class RecordStore:
         return None if data is None else corrected(chunk, data)
 
     async def flush(self, number: int | None = None) -> None:
-        await self._table.flush(number)
+        try:
+            await self._table.flush(number)
+        except Corrupt as error:  # the table takes reads and writes still, and nobody knows what it has on the disk
+            self.on_failure(error)
+            raise
 
     async def room_to_open(self) -> int:
         """The bytes that must be free for the table to be opened again, with the log that it has."""
