@@ -115,7 +115,8 @@ class Comparison:
             reply = await self._peers.call(neighbour, SCAN_CHUNKS, request, timeout_s=_CALL_S)
             found |= _rows(reply, last)
             end = ChunkId(reply.last_inode, reply.last_index)
-            if not reply.more or (last is not None and end >= last):
+            # To the end, one page is enough: who lacks as many chunks leaves for the first of them.
+            if not reply.more or last is None or end >= last:
                 return found
             after = next_place(f"chunks of target {neighbour}", after, end)
 

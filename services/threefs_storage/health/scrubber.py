@@ -95,8 +95,9 @@ class Scrubber:
         cursor = engine.note(_CURSOR)
         after = ChunkId.of_key(cursor) if cursor else None
         target.pass_chunks = int.from_bytes(engine.note(_COUNT) or b"", "big") if cursor else 0
-        while page := target.inventory(after, _PAGE):
-            assert after is None or page[0][0] > after, "a page begins behind the one before"
+        while True:
+            page = target.inventory(after, _PAGE)
+            assert after is None or not page or page[0][0] > after, "a page begins behind the one before"
             for chunk, _ in page:
                 async with self._scheduler.turn(Work.SCRUB, max(_length(engine, chunk), _MIN_BYTES)):
                     length = await self._verify(target, engine, chunk)
@@ -105,10 +106,13 @@ class Scrubber:
                 target.scrubbed_bytes += length
                 if target.engine is not engine:
                     raise Unavailable("the store was opened again: the pass starts again")
-            last = page[-1][0]
             assert len(page) <= _PAGE, "a page has at most the chunks that were asked for"
+            last = page[-1][0] if len(page) == _PAGE else None
+            if page or after is not None or self.passes:  # else the process has just started, perhaps with a new store
+                await self._comparison.check(target, after, last)
+            if last is None:  # also what this target lacks behind its last chunk was compared
+                break
             assert after is None or last > after, "the cursor only moves on"
-            await self._comparison.check(target, after, last if len(page) == _PAGE else None)
             after = last
             engine.put_note(_CURSOR, after.key())
             engine.put_note(_COUNT, target.pass_chunks.to_bytes(8, "big"))

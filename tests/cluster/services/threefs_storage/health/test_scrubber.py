@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_storage.engine.chunk_record import Version
@@ -166,3 +167,34 @@ async def test_a_target_that_is_behind_its_neighbours_leaves_and_is_made_equal(n
         await until(lambda: targets[node - 1].synced_in_version == chain.version)
         chain.change(*others, (node, SERVING))
         assert await chain.read(node, CHUNKS[3]) == (2, b"NEW")
+
+
+@pytest.mark.parametrize("kept", [0, 256])
+async def test_a_target_that_lacks_all_chunks_behind_its_last_one_leaves(kept: int, tmp_path: Path) -> None:
+    """Its own chunks do not say so: nothing of them is wrong, or there are none."""
+    chunks = [ChunkId(7, number) for number in range(kept + 3)]
+    async with chain_of(tmp_path, 2) as chain:
+        await asyncio.gather(*(chain.write(b"x", chunk=chunk, client=bytes(15) + b"c") for chunk in chunks))
+        target = chain[2].target
+        target.engine._store.write(dict.fromkeys(chunks[kept:]))
+        scrubber = make_scrubber(chain, 2, SteppedClock())
+        scrubber.start([target])
+        await until(lambda: target.leaving)
+        await scrubber.stop()
+
+
+async def test_an_empty_target_asks_nobody_before_its_second_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        asked: list[int] = []
+        scrubber = make_scrubber(chain, 2, SteppedClock())
+
+        async def watched(*_: Any) -> None:
+            asked.append(scrubber.passes)
+
+        monkeypatch.setattr(scrubber._comparison, "check", watched)
+        scrubber.start([chain[2].target])
+        await pass_over(scrubber, 3)
+        await scrubber.stop()
+        assert asked[:2] == [1, 2]
