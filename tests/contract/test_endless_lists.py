@@ -23,7 +23,7 @@ from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.env.clock import CLOCK
 from threefs.errors import ProtocolError
-from threefs.ids import ChainId, ClientId, InodeId, TableId, TargetId
+from threefs.ids import ChainId, ChunkId, ClientId, InodeId, TableId, TargetId
 from threefs.layout import FileLayout
 from threefs.rpc.methods import Method
 from threefs.wire import backup_pb2, meta_pb2
@@ -161,7 +161,7 @@ async def test_targets_give_a_comparison_and_a_resync_up(tmp_path: Path) -> None
         endless.cluster.routing = chain.routing()
         comparison = Comparison(endless.peers, clock=CLOCK)
         with pytest.raises(ProtocolError, match="does not go on"):
-            await comparison._fetch_rows(chain[1].target, TargetId(target_of(2)), None, None)
+            await comparison._fetch_rows(chain[1].target, TargetId(target_of(2)), None, ChunkId(InodeId(1 << 40), 0))
         resync = Resync(cast(Any, None), cast(Any, None), endless.peers, cast(Any, None), clock=CLOCK)
         with pytest.raises(ProtocolError, match="does not go on"):
             async for _ in resync._pages(chain[1].target, TargetId(target_of(2)), chain.version):
