@@ -54,6 +54,13 @@ async def create_table(
     routing, cluster = publisher.routing, await store.load_cluster()
     if not cluster.cluster_id:
         raise Unavailable("the cluster has no plan yet; make it with `threefs up`, or with the Init call")
+
+    async def find(writer: Writer) -> pb.ChainTable | None:
+        return next((one for one in await writer.chain_tables() if one.created_by == request.call_id), None)
+
+    known, _ = await store.change(find)
+    if known is not None:  # checked below, it would have no room beside itself
+        return _reply(known)
     replicas = request.replicas or cluster.replicas
     targets_per_disk = request.targets_per_disk or cluster.targets_per_disk
     min_replicas = request.min_replicas or write_minimum.default_minimum(replicas)
@@ -70,7 +77,7 @@ async def create_table(
     groups = await place(disks, replicas, targets_per_disk, others)
 
     async def write(writer: Writer) -> pb.ChainTable:
-        known = next((one for one in await writer.chain_tables() if one.created_by == request.call_id), None)
+        known = await find(writer)
         if known is not None:
             return known
         if usable_disks(writer.routing) != disks:

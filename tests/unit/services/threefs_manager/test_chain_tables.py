@@ -71,6 +71,19 @@ def test_a_repeat_of_the_call_makes_no_second_table() -> None:
     run_moving(body)
 
 
+def test_a_repeat_of_the_call_needs_no_room_for_another_table() -> None:
+    """Its caller has lost the answer, and was told that nothing was made."""
+
+    async def body(nodes: MovingNodes) -> None:
+        first = await nodes.manager.create_table(call(targets_per_disk=60))
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=3, draining=True))
+        assert await nodes.manager.create_table(call(targets_per_disk=60)) == first
+        with pytest.raises(InvalidArgument, match="at most 99 fit"):
+            await nodes.manager.create_table(call(2, targets_per_disk=60))
+
+    run_moving(body)
+
+
 def test_a_new_chain_is_served_by_those_that_live_and_knows_their_stores() -> None:
     """A disk that is exchanged after that must be found: so no target serves before its store is recorded."""
 
