@@ -157,8 +157,8 @@ class ConfigurationKeeper:
             if not (await read_cluster(tx)).cluster_id:
                 raise Unavailable("the cluster has no plan yet; make it with `threefs up`, or with the Init call")
             versions = await read_versions(tx)
-            if versions and versions[-1].call_id == request.call_id:
-                return versions  # a repeat of the call that has made it
+            if any(one.call_id == request.call_id for one in versions):
+                return versions  # a repeat of the call that has made it; others may have changed it since
             after = _after(versions, request)
             before = _newest(versions)
             if dict(before.texts) == after:
@@ -240,9 +240,9 @@ def _version(made: Configuration, request: pb.SetConfigurationRequest) -> pb.Con
 
 
 def _reply(versions: list[pb.ConfigurationVersion], request: pb.SetConfigurationRequest) -> pb.SetConfigurationReply:
-    """The last version is that of this call, unless the call has changed nothing."""
-    is_made = bool(versions) and versions[-1].call_id == request.call_id
+    """The version of this call and the one before, or the newest one if the call has changed nothing."""
+    made = next((place for place, one in enumerate(versions) if one.call_id == request.call_id), len(versions))
     return pb.SetConfigurationReply(
-        before=configuration.to_wire(_newest(versions[:-1] if is_made else versions)),
-        configuration=configuration.to_wire(_newest(versions)),
+        before=configuration.to_wire(_newest(versions[:made])),
+        configuration=configuration.to_wire(_newest(versions[: made + 1])),
     )

@@ -199,6 +199,21 @@ async def test_a_repeat_of_a_call_makes_no_second_version() -> None:
     await bench.stop()
 
 
+def test_a_repeat_of_a_call_is_told_of_its_version_although_others_were_made_since() -> None:
+    """Its caller has lost the answer, and was told that nothing was changed."""
+
+    async def body(bench: Bench, manager: Manager) -> None:
+        keeper = await started(manager)
+        await keeper.set(change(0, log_level="debug"))
+        first = await keeper.set(change(1, full_ratio="0.9"))
+        await keeper.set(change(2, full_ratio="0.95"))
+        assert await keeper.set(change(1, full_ratio="0.9")) == first
+        assert (first.before.version, first.configuration.version) == (1, 2)
+        assert await texts_of(keeper) == {"full_ratio": "0.95", "log_level": "debug"} and keeper.current.version == 3
+
+    run(body)
+
+
 def test_old_versions_are_dropped() -> None:
     async def body(bench: Bench, manager: Manager) -> None:
         keeper = await started(manager)
