@@ -160,6 +160,32 @@ def test_a_new_target_waits_its_turn_behind_the_resync_of_another_one() -> None:
     run_moving(body)
 
 
+def test_a_new_target_that_is_taken_out_of_service_while_it_waits_holds_up_no_plan() -> None:
+    """Its chain is served again, and the target is not filled as long as it is held. The other moves went on, and
+    nothing was planned any more: no disk that drains after that lost anything."""
+
+    async def body(nodes: MovingNodes) -> None:
+        await add_two_nodes(nodes)
+        nodes.slow |= {4, 5}
+        nodes.resyncs_proceed = True
+        await drain(nodes, 1)
+        await nodes.until(lambda: any({1, 2} < nodes_of(nodes, chain_id) for chain_id in nodes.routing.chains))
+        shared = next(chain_id for chain_id in nodes.routing.chains if {1, 2} < nodes_of(nodes, chain_id))
+        added = max(member.target_id for member in nodes.routing.chains[shared].members)
+        nodes.living -= {1, 2}
+        await nodes.until(lambda: nodes.routing.chains[shared].state(added) is PublicState.WAITING)
+        hold = pb.HoldTargetsRequest(targets=[added], hold=pb.HOLD_OFFLINE)
+        await nodes.manager.hold_targets(hold)
+        nodes.living |= {1, 2}
+        await nodes.until(lambda: len(nodes.routing.chains[shared].serving) == 2)
+        assert nodes.routing.chains[shared].state(added) is PublicState.WAITING
+        nodes.slow.clear()
+        await drain(nodes, 3)
+        await nodes.until(lambda: not nodes.held()[1] and not nodes.held()[3])
+
+    run_moving(body)
+
+
 def nodes_of(nodes: MovingNodes, chain_id: ChainId) -> set[int]:
     return {nodes.routing.targets[member.target_id].node_id for member in nodes.routing.chains[chain_id].members}
 

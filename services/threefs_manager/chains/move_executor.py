@@ -348,10 +348,10 @@ class MoveExecutor:
             _LOG.warning("a move is taken back", chain=move.chain_id, added_node=move.added_node, removed=move.removed)
 
     def _is_away(self, move: Move, routing: Routing) -> bool:
-        """Whether the added target is offline. One that lives and only waits for the resync of another one is not."""
+        """Whether the added target is left out. One that lives and only waits for the resync of another one is not."""
         chain = routing.chains[move.chain_id]
         waits = moves.is_resyncing(chain) and self._failure_detector.could_serve(move.added, routing.lease_s)
-        return chain.state(move.added) is PublicState.OFFLINE and not waits
+        return moves.is_left_out(move, chain) and not waits
 
     def _is_futile(self, move: Move, routing: Routing) -> bool:
         chain, node = routing.chains[move.chain_id], routing.nodes.get(move.added_node)

@@ -115,6 +115,13 @@ def is_resyncing(chain: Chain) -> bool:
     return any(member.state is PublicState.SYNCING for member in chain.members)
 
 
+def is_left_out(move: Move, chain: Chain) -> bool:
+    """Whether the added target is offline, or is to be filled and is not although others serve: an administrator holds
+    it, for example."""
+    state = chain.state(move.added)
+    return state is PublicState.OFFLINE or (state is PublicState.WAITING and bool(chain.serving))
+
+
 def is_at_work(move: Move, chain: Chain) -> bool:
     """Whether a move under way goes on as fast as disks allow. Else it waits for a chain that does not serve, for the
     resync of another member, or for members that may never come back."""
