@@ -1,7 +1,9 @@
 """Moves go on although others wait for disks that may never come back."""
 
 from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
+from threefs.cluster.manager_records import MOVE
 from threefs.ids import ChainId
+from threefs.kv.memory import MemoryEngine
 from threefs.routing import Chain, PublicState
 from threefs.wire import manager_pb2 as pb
 
@@ -75,6 +77,28 @@ def test_two_disks_are_drained_of_which_the_one_dies_while_the_chain_needs_the_o
         assert all(len(chain.members) == len(chain.serving) == 2 for chain in nodes.routing.chains.values())
 
     run_moving(body)
+
+
+def test_a_target_that_a_chain_needs_stays_although_the_move_that_takes_it_away_cannot_be_read() -> None:
+    """Nothing was planned for the chain any more: neither it nor the dead disk ever lost its targets."""
+    engine = MemoryEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
+        await add_two_nodes(nodes)
+        nodes.living.discard(2)
+        await pass_leases(nodes, 3)
+        await drain(nodes, 1)
+        await nodes.until(lambda: bool(leaving(nodes)))
+        tx = engine.begin()
+        for key, _ in await tx.get_range(MOVE + b"|", MOVE + b"}"):
+            tx.set(key, b"\1damaged")
+        await tx.commit()
+        await nodes.manager._controller.move_executor.load()  # type: ignore[union-attr]
+        await drain(nodes, 2)
+        await nodes.until(lambda: not nodes.held()[1] and not nodes.held()[2])
+
+    run_moving(body, engine)
 
 
 def test_the_last_copy_of_a_chain_is_copied_although_it_was_about_to_leave() -> None:

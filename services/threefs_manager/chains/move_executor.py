@@ -54,8 +54,8 @@ class MoveExecutor:
         self._plan_at = 0.0  # by the clock: large plans take a while
         self._progress = MoveProgress(clock)
         self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
-        #: A routing, its removed targets, and whether some chain of it has too many or too few members.
-        self._found: tuple[Routing, Sequence[Target], bool] = (EMPTY, (), False)
+        #: A routing, its removed targets, whether some chain has too many or too few members, and those one leaves.
+        self._found: tuple[Routing, Sequence[Target], bool, Sequence[ChainId]] = (EMPTY, (), False, ())
 
     def follow(self, bounds: Callable[[], MoveBounds], kept_bytes: Callable[[int], int]) -> None:
         """Keep to what the configuration says at any time."""
@@ -372,9 +372,9 @@ class MoveExecutor:
 
     async def _end_stuck(self) -> None:
         """End the moves whose target cannot leave: others have died since, or more copies are wanted by now. The next
-        plan begins with what there is, and takes away what does not serve first."""
+        plan begins with what there is, and takes away what does not serve first. The record of a move may be lost."""
         routing, now = self._publisher.routing, self._clock.monotonic()
-        stuck = _stuck_chains(self.moves, routing)
+        stuck = _stuck_chains(self._look_through(routing)[3], routing)
         self._stuck = {chain_id: self._stuck.get(chain_id, now) for chain_id in stuck}
         due = [c for c, since in self._stuck.items() if now - since >= _GIVE_UP_LEASES * routing.lease_s][:_BATCH]
         if not due:
@@ -449,11 +449,12 @@ class MoveExecutor:
     def _is_resizing(self, routing: Routing) -> bool:
         return self._look_through(routing)[2]
 
-    def _look_through(self, routing: Routing) -> tuple[Routing, Sequence[Target], bool]:
+    def _look_through(self, routing: Routing) -> tuple[Routing, Sequence[Target], bool, Sequence[ChainId]]:
         """Once for each routing: it may have tens of thousands of targets."""
         if self._found[0] is not routing:
             removed = [target for target in routing.targets.values() if routing.is_removed(target)]
-            self._found = routing, removed, _has_other_replicas(routing)
+            leaving = [chain.chain_id for chain in routing.chains.values() if chain.leaving is not None]
+            self._found = routing, removed, _has_other_replicas(routing), leaving
         return self._found
 
 
