@@ -46,7 +46,8 @@ def plan(routing: Routing, targets: Sequence[TargetId], hold: Hold) -> list[pb.H
     found = []
     for chain_id in sorted({routing.targets[target].chain_id for target in targets}):
         chain = routing.chains[chain_id]
-        serving = sum(after.hold(target) is Hold.NONE for target in chain.serving)
+        # Not one that a move takes away: it goes as soon as the others are enough, or is needed by those that wait.
+        serving = sum(after.hold(target) is Hold.NONE for target in chain.staying)
         needed = max(1, minimums.get(chain_id, 1))
         stops = any(chain.state(t) is PublicState.SERVING and routing.targets[t].chain_id == chain_id for t in targets)
         if hold in (Hold.OFFLINE, Hold.ROTATE) and stops and serving < needed:

@@ -1,9 +1,11 @@
 """Targets that an administrator takes out of service, with nodes that know nothing of it: they lose their lease."""
 
 import asyncio
+import dataclasses
 
 import pytest
 from threefs_manager.chains.holds import held_out, plan
+from threefs_manager.chains.transitions import mark_leaving
 
 from tests.harness.beating_nodes import Bench, run
 from tests.harness.chain_harness import until
@@ -48,6 +50,15 @@ def test_what_a_write_needs_stays_unless_it_is_forced() -> None:
     with pytest.raises(InvalidArgument):
         plan(routing(SERVING, SERVING, SERVING, t201=Hold.OFFLINE), [ONE], Hold.OFFLINE)
     assert counts(plan(routing(SERVING, SERVING, t201=Hold.OFFLINE), [TWO], Hold.NONE)) == [(2, 2, 2)]
+
+
+def test_a_target_that_a_move_takes_away_is_no_copy_that_others_may_leave_for() -> None:
+    """The hold was stored, and the held target stayed in service: the other one had left before."""
+    whole = routing(SERVING, SERVING, minimum=1)
+    moved = dataclasses.replace(whole, chains={ChainId(1): mark_leaving(whole.chains[ChainId(1)], ONE)})
+    assert counts(plan(moved, [ONE], Hold.OFFLINE)) == [(1, 1, 2)]
+    with pytest.raises(InvalidArgument, match="would have 0 of 2 copies in service"):
+        plan(moved, [TWO], Hold.OFFLINE)
 
 
 def test_only_a_head_rotates_and_only_known_targets_are_held() -> None:
