@@ -1,5 +1,7 @@
 """Targets do not move to disks that they would fill, and are taken back from those that they have filled."""
 
+import asyncio
+
 import pytest
 
 from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
@@ -165,6 +167,24 @@ def test_a_new_target_that_makes_no_progress_leaves_its_move_to_others() -> None
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
         await nodes.until(lambda: is_filling(nodes))
         await nodes.until(lambda: not nodes.held()[1])
+        assert not nodes.held()[NEW_NODE]
+
+    run_moving(body)
+
+
+def test_a_new_target_that_only_takes_writes_of_clients_leaves_its_move_to_others() -> None:
+    """Small changes get to it, and what it lacks does not."""
+
+    async def body(nodes: MovingNodes) -> None:
+        nodes.slow.add(NEW_NODE)
+        await add_new_node(nodes)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: is_filling(nodes))
+        deadline = asyncio.get_running_loop().time() + 60
+        while nodes.held()[1]:
+            nodes.used_bytes += 1
+            await nodes.step()
+            assert asyncio.get_running_loop().time() < deadline
         assert not nodes.held()[NEW_NODE]
 
     run_moving(body)

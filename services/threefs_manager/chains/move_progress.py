@@ -24,11 +24,11 @@ class _Begin:
 
 @dataclass(frozen=True, slots=True)
 class _Stand:
-    """What a resync had done at a moment, and has done no more since."""
+    """What a resync had done at a moment, and has done no more since. What the target takes up is no part of it: that
+    changes with each write of a client."""
 
     source: TargetId
     compared: int
-    used_bytes: int
     since: float
 
 
@@ -48,14 +48,14 @@ class MoveProgress:
             if found is not None:
                 now = _Begin(self._clock.monotonic(), found.used_bytes)
                 begins[move.added] = self._begins.get(move.added, now)
-                stands[move.added] = self._stand(move, found, routing, report)
+                stands[move.added] = self._stand(move, routing, report)
         self._begins, self._stands = begins, stands
 
-    def _stand(self, move: Move, filled: pb.TargetReport, routing: Routing, report: Report) -> _Stand:
+    def _stand(self, move: Move, routing: Routing, report: Report) -> _Stand:
         tail = routing.chains[move.chain_id].tail or NO_TARGET
         source = report(tail)
         compared = source.sync_progress if source is not None else 0
-        now = _Stand(tail, compared, filled.used_bytes, self._clock.monotonic())
+        now = _Stand(tail, compared, self._clock.monotonic())
         before = self._stands.get(move.added)
         return before if before is not None and dataclasses.replace(now, since=before.since) == before else now
 

@@ -148,7 +148,7 @@ class Resync:
                         for task in [task for task in sending if task in done]:
                             del sending[task]
                             complete &= task.result()
-                    task = asyncio.create_task(self._send(target, chunk, chain_version))
+                    task = asyncio.create_task(self._send(target, chunk, chain_version, current))
                     sending[task] = None
                     if own is not None:  # else it is being changed, and goes there in any case
                         task.add_done_callback(current.on_sent)
@@ -157,12 +157,14 @@ class Resync:
         finally:
             await cancel_and_wait(*sending)
 
-    async def _send(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
+    async def _send(self, target: Target, chunk: ChunkId, chain_version: int, current: _Pass) -> bool:
         size = _size(target, chunk)
         await self._budget.take(size)
         try:
             async with self._scheduler.turn(Work.RESYNC, size):
-                return await self._send_or_repair(target, chunk, chain_version)
+                is_sent = await self._send_or_repair(target, chunk, chain_version)
+            target.sync_progress += is_sent and current.is_progress  # the last ones take a while on a busy disk
+            return is_sent
         finally:
             self._budget.give(size)
 
