@@ -118,8 +118,10 @@ def _named(answers: Answers, members: Iterable[pb.ChainMember]) -> str:
 
 
 def held_targets(answers: Answers) -> Iterator[Reason]:
-    """Targets that an administrator has taken out of service."""
-    held = [t.target_id for t in answers.routing.targets if t.hold in (pb.HOLD_OFFLINE, pb.HOLD_FORCED)]
+    """Targets that an administrator has taken out of service. One that a move has replaced since does not return."""
+    members = {member.target_id for chain in answers.status.chains for member in chain.members}
+    out = (pb.HOLD_OFFLINE, pb.HOLD_FORCED)
+    held = [t.target_id for t in answers.routing.targets if t.hold in out and t.target_id in members]
     if held:
         yield Reason(
             "target_held",

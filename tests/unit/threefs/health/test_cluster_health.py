@@ -397,9 +397,18 @@ def test_the_advice_brings_all_targets_back_that_are_out_of_service() -> None:
     answers = Answers(sound(), routing_of(sound()))
     held = [pb.Target(target_id=200 + number, node_id=2, hold=pb.HOLD_OFFLINE) for number in range(1, 12)]
     answers.routing.targets.extend(held)
-    (found,) = (one for one in cluster_health.reasons(Answers(sound(), answers.routing)) if one.code == "target_held")
+    status = sound()
+    status.chains[0].members.extend(pb.ChainMember(target_id=one.target_id, state=pb.OFFLINE) for one in held)
+    (found,) = (one for one in cluster_health.reasons(Answers(status, answers.routing)) if one.code == "target_held")
     assert "11 targets are out of service" in found.summary
     assert found.advice.endswith("`threefs target online --node 2`")
+
+
+def test_a_target_that_was_held_and_is_replaced_is_not_waited_for() -> None:
+    """Its record stays until its node answers, which may never be: nothing could be brought back into service."""
+    answers = Answers(sound(), routing_of(sound()))
+    answers.routing.targets.add(target_id=999, node_id=2, hold=pb.HOLD_OFFLINE)
+    assert not cluster_health.reasons(answers)
 
 
 def test_a_node_that_has_ended_is_no_failed_link() -> None:
