@@ -114,7 +114,10 @@ class ConfigurationKeeper:
     def _cluster_value(self, name: str) -> float:
         key = configuration.find(name)
         text = self.current.texts.get(name)
-        value = key.default if text is None else configuration.parse(key, text)
+        try:
+            value = key.default if text is None else configuration.parse(key, text)
+        except InvalidArgument:  # of a later release, with other bounds: nodes of this release do not take it either
+            value = key.default
         assert not isinstance(value, str)
         return value
 

@@ -9,6 +9,7 @@ from threefs_manager.service import Manager
 from tests.harness.manager_bench import Bench, run
 from threefs.configuration import KEYS, Role
 from threefs.errors import InvalidArgument, NotFound, NotPrimary, Unavailable
+from threefs.kv import records
 from threefs.wire import manager_pb2 as pb
 
 PLAN = pb.InitRequest(
@@ -210,6 +211,21 @@ def test_a_repeat_of_a_call_is_told_of_its_version_although_others_were_made_sin
         assert await keeper.set(change(1, full_ratio="0.9")) == first
         assert (first.before.version, first.configuration.version) == (1, 2)
         assert await texts_of(keeper) == {"full_ratio": "0.95", "log_level": "debug"} and keeper.current.version == 3
+
+    run(body)
+
+
+def test_moves_are_planned_although_a_later_release_has_set_what_this_one_does_not_take() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        kept_bytes = (await started(manager)).kept_bytes(100 << 30)
+        values = [pb.ConfigurationValue(name="full_ratio", value="1.5")]
+        made = pb.ConfigurationVersion(configuration=pb.Configuration(version=1, made_ns=1, values=values))
+        tx = bench.engine.begin()
+        tx.set(b"CNFG|" + (1).to_bytes(4, "big"), records.encode(made))
+        await tx.commit()
+        keeper = (await bench.start())._configuration
+        assert keeper.current.version == 1
+        assert keeper.kept_bytes(100 << 30) == kept_bytes, "the default"
 
     run(body)
 
