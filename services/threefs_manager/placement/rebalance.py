@@ -116,7 +116,7 @@ class _Search:
         free = [chain_id for chain_id in self._of_source[source] if chain_id not in self._chosen]
         best = min(
             (
-                (self._cost(chain_id, source, node), chain_id, node)
+                (not self._is_close(chain_id, source), self._cost(chain_id, source, node), chain_id, node)
                 for chain_id in free
                 for node, room in self._room.items()
                 if room > 0 and self._fits(chain_id, source, node, apart)
@@ -124,7 +124,7 @@ class _Search:
             default=None,
         )
         if best is not None:
-            self._choose(Shift(best[1], source, best[2]))
+            self._choose(Shift(best[2], source, best[3]))
             return True
         return self._augment(source, free, apart)
 
@@ -203,6 +203,12 @@ class _Search:
             return False
         domain = self._domain_of[node]
         return not apart or all(self._domain_of[mate] != domain for mate in members if mate != source)
+
+    def _is_close(self, chain_id: ChainId, source: NodeId) -> bool:
+        """Whether the chain has another target in the domain of that disk. Such a chain moves first: no other move may
+        part the two."""
+        domain = self._domain_of[source]
+        return any(self._domain_of[mate] == domain for mate in self._chains[chain_id] if mate != source)
 
     def _cost(self, chain_id: ChainId, source: NodeId, node: NodeId) -> int:
         """How many chains the disk would share with the chain's other disks: the fewer, the more even."""

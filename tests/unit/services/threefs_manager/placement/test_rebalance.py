@@ -64,6 +64,23 @@ def test_a_draining_disk_becomes_empty_and_only_its_targets_move() -> None:
     assert max(load(after).values()) - min(load(after).values()) <= 1
 
 
+def test_chains_with_two_targets_in_one_domain_are_the_first_that_a_new_disk_parts() -> None:
+    """Nothing else parts them when all disks have their share."""
+    domains = {NodeId(n): f"rack-{n % 3}" for n in range(1, 7)}
+    disks = [Disk(node, domain) for node, domain in domains.items()]
+    groups = balance(fill(disks, 3, 12), domains)
+    chains, _ = settle({ChainId(n): group for n, group in enumerate(groups, 1)}, domains, {NodeId(4)}, level=False)
+    assert in_one_domain(chains, domains), "the other disk of the rack has its share"
+    domains[NodeId(7)] = "rack-1"
+    del domains[NodeId(4)]
+    after, moved = settle(chains, domains, (), level=True)
+    assert moved == 12 and not in_one_domain(after, domains)
+
+
+def in_one_domain(chains: Chains, domains: Mapping[NodeId, str]) -> list[ChainId]:
+    return [c for c, members in chains.items() if len({domains[node] for node in members}) < len(members)]
+
+
 def test_too_few_disks_for_the_replicas_move_nothing() -> None:
     chains, domains = made(3, 3, 4)
     assert plan_shifts(chains, domains, takers=domains, draining={NodeId(1)}, level=False) == []
