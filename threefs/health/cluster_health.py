@@ -67,12 +67,17 @@ def silent_nodes(answers: Answers) -> Iterator[Reason]:
             Severity.WARN,
             f"{node_name(row.node)} {state} (T is {answers.lease_s:g} s)",
             "start it, or look at its machine and network; its log says why it has ended"
-            + (
-                f". If it does not come back: `threefs node drain {row.node.node_id}`"
-                if row.node.kind == pb.STORAGE
-                else ""
-            ),
+            + (f". {_if_it_is_lost(answers, row.node)}" if row.node.kind == pb.STORAGE else ""),
         )
+
+
+def _if_it_is_lost(answers: Answers, node: pb.Node) -> str:
+    members = (member.target_id for chain in answers.status.chains for member in chain.members)
+    if not node.draining:
+        return f"If it does not come back: `threefs node drain {node.node_id}`"
+    if any(answers.node_of(target) == node.node_id for target in members):
+        return "It drains: its copies are made from the others (`threefs moves`)"
+    return f"It is drained: `threefs node remove {node.node_id}` takes it out of the cluster"
 
 
 def unstarted_nodes(answers: Answers) -> Iterator[Reason]:

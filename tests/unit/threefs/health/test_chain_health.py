@@ -42,6 +42,13 @@ def test_copies_that_are_being_added_or_removed_are_no_reason() -> None:
     assert found_in(status) == []
 
 
+def test_a_target_that_was_held_and_is_replaced_is_not_waited_for() -> None:
+    """Its record stays until its node answers, which may never be: nothing could be brought back into service."""
+    answers = Answers(sound(), routing_of(sound()))
+    answers.routing.targets.add(target_id=999, node_id=2, hold=pb.HOLD_OFFLINE)
+    assert not [*chain_health.held_targets(answers)]
+
+
 def test_a_chain_is_named_under_one_reason_only() -> None:
     status = sound()
     status.chains[0].CopyFrom(chain(1, S, S, O))

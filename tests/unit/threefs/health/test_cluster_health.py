@@ -53,6 +53,12 @@ def ended(status: pb.GetStatusReply) -> None:
     status.nodes[1].ended = True
 
 
+def silent_drained(status: pb.GetStatusReply) -> None:
+    status.nodes[1].alive, status.nodes[1].node.draining = False, True
+    for one in status.chains:
+        del one.members[1]
+
+
 def unheard(status: pb.GetStatusReply) -> None:
     silent(status)
     status.nodes[1].heard = False
@@ -229,6 +235,7 @@ WARN, ERR = Severity.WARN, Severity.ERR
             "storage node 2 (host:2, domain rack-2) has sent no heartbeat for 34.2 s (T is 10 s)",
             "threefs node drain 2",
         ),
+        (silent_drained, "node_silent", WARN, "storage node 2 (host:2", "`threefs node remove 2`"),
         (ended, "node_silent", WARN, "has ended; its last heartbeat came 34.2 s ago", "start it"),
         (unheard, "node_silent", WARN, "since the manager became the primary 34.2 s ago", "start it"),
         (unstarted, "node_not_started", WARN, "storage node 4 is in the plan", "threefs node remove 4"),
@@ -402,13 +409,6 @@ def test_the_advice_brings_all_targets_back_that_are_out_of_service() -> None:
     (found,) = (one for one in cluster_health.reasons(Answers(status, answers.routing)) if one.code == "target_held")
     assert "11 targets are out of service" in found.summary
     assert found.advice.endswith("`threefs target online --node 2`")
-
-
-def test_a_target_that_was_held_and_is_replaced_is_not_waited_for() -> None:
-    """Its record stays until its node answers, which may never be: nothing could be brought back into service."""
-    answers = Answers(sound(), routing_of(sound()))
-    answers.routing.targets.add(target_id=999, node_id=2, hold=pb.HOLD_OFFLINE)
-    assert not cluster_health.reasons(answers)
 
 
 def test_a_node_that_has_ended_is_no_failed_link() -> None:
