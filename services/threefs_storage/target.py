@@ -130,7 +130,7 @@ class Target:
             _LOG.error("a store has failed: its target leaves the chain", target=self.target_id, error=error.message)
             self.leave()
             self.report()
-            self.on_failure(error)
+        self.on_failure(error)
 
     def apply_chain(self, chain: Chain) -> None:
         """Take over the first or a newer version of the chain."""

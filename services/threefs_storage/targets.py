@@ -61,6 +61,7 @@ class Targets:
         self._open_table = open_table
         self._memory = WorkingMemory()
         self._making_room = asyncio.Lock()
+        self._failed_disks: dict[str, ThreefsError] = {}  # until the next start of the process
 
     def adopt(self, settings: EngineSettings) -> None:
         """Go on with these settings. The ballast of stores that are open stays as it is."""
@@ -94,6 +95,7 @@ class Targets:
         opened.was_unknown = unknown_stores.is_marked(engine)
         self.unnamed = [store for store in self.unnamed if store.target_id != target.target_id]
         self.by_id[target.target_id] = opened
+        self._note_disk(opened)
 
     async def _finish_removals(self) -> None:
         """Of stores whose removal a crash has cut short: the manager may have forgotten their targets by now."""
@@ -216,7 +218,8 @@ class Targets:
         _LOG.error("a target that the manager does not know is kept on the disk, closed", target=target.target_id)
 
     async def reopen(self, target: Target) -> None:
-        """Open the store of a target that has left its chain again. Raises NoSpace, Unavailable, Corrupt."""
+        """Open the store of a target that has left its chain again. Raises NoSpace, DiskFailed, Unavailable,
+        Corrupt."""
         target.reopening = target.is_closed = True
         try:
             with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
@@ -224,6 +227,9 @@ class Targets:
             target.attach_engine(await self._engine(target.target_id, target.chain))
         finally:
             target.reopening = False
+        self._note_disk(target)
+        if (failure := target.engine.failure) is not None:
+            raise type(failure)(failure.message)
         self.readmit(target)
 
     def readmit(self, target: Target) -> None:
@@ -234,11 +240,17 @@ class Targets:
 
     def _disk_failed(self, disk: str, error: ThreefsError) -> None:
         """Fail all targets on that disk. A damaged table is no failure of the disk: the other targets go on."""
-        if isinstance(error, Corrupt):
+        if isinstance(error, Corrupt) or disk in self._failed_disks:
             return
+        self._failed_disks[disk] = error
         for target in self:
-            if not target.has_failed and target.engine.space().disk == disk:
-                target.engine.fail(error)
+            self._note_disk(target)
+
+    def _note_disk(self, target: Target) -> None:
+        """Fail a target whose disk has failed: another one may have met that while its store was closed."""
+        error = self._failed_disks.get(target.engine.space().disk)
+        if error is not None:
+            target.engine.fail(error)
 
     async def _engine(self, target_id: TargetId, chain: Chain) -> ChunkEngine:
         """Open a store. One whose table is damaged is quarantined and replaced by an empty one, if another member may

@@ -18,7 +18,7 @@ from tests.harness.simulated.disk import SimDisk
 from tests.harness.simulated.record_table import open_table
 from tests.harness.simulated_disk import new_disk, simulate
 from tests.harness.virtual_time import LOOP_CLOCK
-from threefs.errors import NoSpace
+from threefs.errors import Corrupt, DiskFailed, NoSpace
 from threefs.ids import ChainId, ChunkId, NodeId, TargetId
 from threefs.routing import Chain, ChainMember, Routing, Target
 
@@ -120,5 +120,45 @@ def test_a_target_gets_the_free_blocks_of_another_one_whose_upkeep_is_under_way(
                 writing = asyncio.create_task(put(other, CHUNK, _BLOCK))
                 await asyncio.sleep(1)
             await writing
+
+    simulate(main())
+
+
+@pytest.mark.parametrize("when", ["before", "while it is closed"])
+def test_a_target_that_is_opened_again_after_its_table_failed_learns_that_its_disk_has_failed(when: str) -> None:
+    """It returned to its chain on that disk."""
+
+    async def main() -> None:
+        disk = new_disk()
+        async with opened(disk, EngineSettings()) as targets:
+            await targets.open(routing_of(1, 2))
+            one, other = targets
+            one.engine.fail(Corrupt("a table is damaged"))
+            close = one.engine.close
+
+            async def fail_meanwhile() -> None:
+                await close()
+                other.engine.fail(DiskFailed("input/output error"))
+
+            if when == "before":
+                other.engine.fail(DiskFailed("input/output error"))
+                assert isinstance(one.engine.failure, DiskFailed), "it is no damaged table, which is opened again"
+            else:
+                one.engine.close = fail_meanwhile  # type: ignore[method-assign]
+            with pytest.raises(DiskFailed):
+                await targets.reopen(one)
+            assert isinstance(one.engine.failure, DiskFailed) and one.leaving
+
+    simulate(main())
+
+
+def test_a_target_that_a_move_brings_to_a_disk_that_has_failed_has_failed() -> None:
+    async def main() -> None:
+        async with opened(new_disk(), EngineSettings()) as targets:
+            await targets.open(routing_of(1))
+            targets.get(TargetId(101)).engine.fail(DiskFailed("input/output error"))
+            await targets.open_added(routing_of(1, 2))
+            added = targets.get(TargetId(102))
+            assert added.has_failed and added.leaving
 
     simulate(main())

@@ -54,7 +54,7 @@ class ChunkEngine:
     ) -> None:
         #: Why the engine takes no changes: NoSpace until `recover` finds room, any other error for good.
         self.failure: ThreefsError | None = None
-        self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # called once, with an error for good
+        self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # called with each that is not NoSpace
         self.store_id = store_id  # drawn when the store was made: another one means a new, empty store
         self.newest_stamp = 0  # in minutes of the chain's logical time: no record has a later one
         self.damaged: list[ChunkId] = []  # chunks whose records were damaged when the engine was opened
@@ -316,10 +316,11 @@ class ChunkEngine:
             self._writer.torn.add(block)
 
     def fail(self, error: ThreefsError) -> None:
-        """Take no more changes. The first error counts, but an error for good replaces that of a full disk."""
+        """Take no more changes. The first error counts, but the disk's replaces that of a table, and both NoSpace."""
         if self._closed:
             return
-        if self.failure is None or (isinstance(self.failure, NoSpace) and not isinstance(error, NoSpace)):
+        replaced = NoSpace if isinstance(error, Corrupt) else (NoSpace, Corrupt)
+        if self.failure is None or (isinstance(self.failure, replaced) and not isinstance(error, NoSpace)):
             self.failure = error
             if not isinstance(error, NoSpace):
                 self.on_failure(error)
