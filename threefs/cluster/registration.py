@@ -127,6 +127,16 @@ class Registration:
         self.incarnation = next_incarnation(file, self._clock.wall_ns(), self._random, above)
         self._request.incarnation = self.incarnation
 
+    def _try_draw_incarnation(self, above: int = 0) -> bool:
+        """The same once the process runs: a full disk gets room again, and until then the manager refuses the old one
+        again. Whether it was stored."""
+        try:
+            self._draw_incarnation(above)
+        except OSError as error:
+            _LOG.warning("no higher incarnation can be stored", error=str(error))
+            return False
+        return True
+
     async def _register(self) -> pb.RegisterReply:
         said = ""
         refused_at: float | None = None  # the first time in a row
@@ -174,7 +184,7 @@ class Registration:
         self._lease_s = reply.routing.lease_ms / 1000
         node_id, address = self._request.node_id, self._request.address
         known = [n.incarnation for n in reply.routing.nodes if n.node_id == node_id or n.address == address]
-        self._draw_incarnation(max(known, default=0))
+        self._try_draw_incarnation(max(known, default=0))
 
     async def _send_heartbeats(self) -> None:
         failures = 0  # unexpected ones in a row
@@ -200,13 +210,9 @@ class Registration:
         """Register with a higher incarnation. Raises errors that waiting does not heal: another process is this node
         now."""
         self._fenced()
-        try:
-            self._draw_incarnation()
-        except OSError as error:  # a full disk gets room again, and the next heartbeat is refused as well
-            _LOG.warning("no higher incarnation can be stored", error=str(error))
-            return
-        await self._register()
-        self._report_due.set()
+        if self._try_draw_incarnation():
+            await self._register()
+            self._report_due.set()
 
     async def _send(self) -> None:
         sent_at = self._clock.monotonic()
