@@ -1,15 +1,22 @@
 """Copies a file between the local disk and the cluster, in pieces."""
 
 import os
-from collections.abc import Awaitable, Callable
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 import aiofiles
+from threefs_cli.safe_write import SafeWriter
 from threefs_client import AsyncFile, AsyncFileSystem
 
+from threefs.env.disk import run_to_completion
 from threefs.env.worker_threads import run_in_thread
 from threefs_fsspec import replacement
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 PIECE_BYTES = 4 << 20
 #: A file of up to that size is written whole, in one call.
@@ -70,9 +77,49 @@ async def write_whole(
 
 
 async def get(core: AsyncFileSystem, path: str, local: str, set_size: Progress, progress: Progress) -> None:
-    """Copy a file out to the local disk. What cannot be opened in the cluster leaves the local file as it is."""
-    async with await core.open(path) as source, aiofiles.open(local, "wb") as target:
-        await _get(source, target.write, set_size, progress)
+    """Copy a file out to the local disk. The local file is replaced when the new one is whole, and stays as it is after
+    an error."""
+    async with await core.open(path) as source, _in_threads(_new_file(local)) as target:
+
+        async def write(piece: bytes) -> None:
+            await _to_its_end(_write_all, target, piece)
+
+        await _get(source, write, set_size, progress)
+
+
+@contextmanager
+def _new_file(local: str) -> Iterator[int]:
+    """The descriptor of a new local file, which takes the name and the permissions of an existing one at the end of the
+    block. One behind a link is replaced there."""
+    place = os.path.realpath(local)
+    mode = stat.S_IMODE(os.stat(place).st_mode) if os.path.exists(place) else None
+    writer = SafeWriter(os.path.dirname(place), special_files=True)
+    with writer.new_file(place, 0o666 if mode is None else mode) as target:
+        if mode is not None and stat.S_ISREG(os.fstat(target).st_mode):
+            os.fchmod(target, mode)
+        yield target
+
+
+@asynccontextmanager
+async def _in_threads(new: AbstractContextManager[int]) -> AsyncIterator[int]:
+    target = await _to_its_end(new.__enter__)
+    try:
+        yield target
+    except BaseException as error:
+        await _to_its_end(new.__exit__, type(error), error, error.__traceback__)
+        raise
+    await _to_its_end(new.__exit__, None, None, None)
+
+
+def _write_all(file: int, piece: bytes) -> None:
+    rest = memoryview(piece)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+async def _to_its_end(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Call a function in a thread. A cancelled caller waits for its end, so that nothing uses the file afterwards."""
+    return await run_to_completion(run_in_thread(function, *arguments))
 
 
 async def get_into(core: AsyncFileSystem, path: str, target: Any, set_size: Progress, progress: Progress) -> None:

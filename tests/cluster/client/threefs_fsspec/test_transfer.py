@@ -1,5 +1,7 @@
 import io
+import os
 import random
+import stat
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,35 @@ def test_what_cannot_be_read_leaves_the_local_file(threefs: ThreefsFileSystem, p
         with pytest.raises(FileNotFoundError):
             threefs.get_file(f"{place}/none", str(tmp_path / name))
     assert [path.name for path in tmp_path.iterdir()] == ["kept"] and (tmp_path / "kept").read_text() == "precious"
+
+
+def test_an_error_halfway_leaves_the_local_file(threefs: ThreefsFileSystem, place: str, tmp_path: Path) -> None:
+    """The old one was lost, and half of the new one lay under its name."""
+
+    class Failing(Callback):
+        def relative_update(self, inc: int = 1) -> None:
+            raise InterruptedError
+
+    threefs.pipe_file(f"{place}/a", bytes(2 * transfer.PIECE_BYTES))
+    (tmp_path / "kept").write_text("precious")
+    for name in ("kept", "new"):
+        with pytest.raises(InterruptedError):
+            threefs.get_file(f"{place}/a", str(tmp_path / name), callback=Failing())
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"] and (tmp_path / "kept").read_text() == "precious"
+
+
+def test_the_local_file_keeps_its_permissions_and_the_links_to_it(
+    threefs: ThreefsFileSystem, place: str, tmp_path: Path
+) -> None:
+    threefs.pipe_file(f"{place}/a", b"new")
+    (tmp_path / "kept").write_text("old")
+    (tmp_path / "kept").chmod(0o662)
+    (tmp_path / "link").symlink_to("kept")
+    threefs.get_file(f"{place}/a", str(tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "kept").read_text() == "new"
+    assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o662
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    threefs.get_file(f"{place}/a", str(tmp_path / "pipe"))
+    assert os.read(reader, 9) == b"new"
+    os.close(reader)
