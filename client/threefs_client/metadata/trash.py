@@ -90,8 +90,11 @@ class Trash:
         """Move an item out of the trash, where `list` shows it as `path`, back to its original path or to another one.
         Returns the path.
 
-        `parents` creates missing directories. Raises AlreadyExists, and NotFound when the directory does not exist.
+        `parents` creates missing directories. Raises AlreadyExists, NotFound when the directory does not exist, and
+        InvalidArgument for a path outside the trash.
         """
+        if not _is_below_top(path):
+            raise InvalidArgument(f"{paths.display(path)} is not in the trash: nothing is put back")
         destination = await self._original(path) if to is None else paths.display(to)
         if parents:
             above = destination.rstrip("/").rpartition("/")[0]
@@ -149,6 +152,11 @@ class Trash:
 
 def _of_owner(uid: int) -> str:
     return f"{TOP}/{uid}"
+
+
+def _is_below_top(path: Path) -> bool:
+    names = [name for name in paths.encode(path).split(b"/") if name]
+    return len(names) > 1 and names[0] == TOP[1:].encode() and b".." not in names
 
 
 def _of_wire(item: pb.TrashItem, owner: int) -> Trashed:

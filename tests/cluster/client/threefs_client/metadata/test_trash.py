@@ -73,6 +73,9 @@ def test_what_cannot_be_restored_says_why(cluster: LocalCluster) -> None:
         with pytest.raises(InvalidArgument, match="not known"):
             await fs.trash.restore("/.trash/0/stray")
         await fs.remove("/.trash/0/stray")
+        for outside in (f"{path}/d/a", f"/.trash/..{path}/d/a"):
+            with pytest.raises(InvalidArgument, match="not in the trash"):
+                await fs.trash.restore(outside, f"{path}/d/b")
         with pytest.raises(InvalidArgument):
             await fs.trash.set(path, -1)
 
