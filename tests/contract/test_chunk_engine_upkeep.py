@@ -160,3 +160,25 @@ def test_a_table_that_calls_itself_damaged_in_a_sync_has_failed_whoever_asked_fo
         assert isinstance(engine.failure, Corrupt)
 
     simulate(main())
+
+
+@pytest.mark.parametrize("what", [Kind.REPLACE, Kind.WRITE, Kind.REMOVE])
+def test_a_block_that_cannot_be_read_gets_no_other_chunk(what: Kind) -> None:
+    """One of a version that a client replaced got the next chunk, and that one could not be read either."""
+
+    async def main() -> None:
+        disk = new_disk()
+        engine = await engine_on(disk, settings=EngineSettings(overlay=NO_OVERLAYS))
+        bad = (await put(engine, CHUNK, DATA)).block
+        disk.failing_once.add("read")
+        with pytest.raises(DiskFailed):
+            await read_all(engine, CHUNK)
+        if what is Kind.WRITE:
+            await put(engine, CHUNK, DATA)
+        else:
+            await change(engine, CHUNK, what, b"" if what is Kind.REMOVE else DATA)
+        await engine.flush()
+        others = [await put(engine, ChunkId(8, number), DATA) for number in range(3)]
+        assert bad is not None and bad not in [version.block for version in others]
+
+    simulate(main())

@@ -466,15 +466,8 @@ class ChunkEngine:
             elif written.fresh is not None and not isinstance(error, DiskFailed):
                 self._free(written.fresh, 0)
             raise
-        self._free_given_up(before, after)
-
-    def _free_given_up(self, before: Record, after: Record) -> None:
-        """Free the blocks of a record that the durable one in its place names no more."""
         for block in before.blocks - after.blocks:
-            if block in self._unreadable_blocks:
-                self._unreadable_blocks.discard(block)  # stays in use until the next start: no chunk gets it
-            else:
-                self._free(block, 0)
+            self._free(block, 0)
 
     def _write(self, chunk: ChunkId, record: Record | None) -> int:
         try:
@@ -489,9 +482,11 @@ class ChunkEngine:
             self.fail(DiskFailed(f"{len(self._unreadable_blocks)} blocks cannot be read: {error.message}"))
 
     def _free(self, block: Block, number: int) -> None:
-        self._unreadable_blocks.discard(block)
         self._writer.torn.discard(block)
-        self._files.free(block, number)
+        if block in self._unreadable_blocks:
+            self._unreadable_blocks.discard(block)  # stays in use until the next start: no chunk gets it
+        else:
+            self._files.free(block, number)
 
     def _check_writable(self) -> None:
         if self.failure is not None:
