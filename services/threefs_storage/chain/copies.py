@@ -43,12 +43,15 @@ class Copies:
 
     async def content(self, target: Target, chunk: ChunkId, version: Version) -> bytearray | None:
         """The bytes of exactly this version from any member; None if no member that answers has them. Raises
-        Unavailable if a serving member did not answer."""
+        Unavailable if a serving member did not answer, ChainChanged if that may be why another one did not."""
         if not version.length:
             return bytearray()
-        others = [m for m in target.chain.members if m.target_id != target.target_id]
+        chain = target.chain
+        others = [m for m in chain.members if m.target_id != target.target_id]
         async with asyncio.TaskGroup() as group:  # `_has` raises nothing
             asked = [group.create_task(self._has(target, m.target_id, chunk, version)) for m in others]
+        if target.chain is not chain:  # the questions were cancelled
+            raise ChainChanged(f"chain {chain.chain_id} has changed to version {target.chain.version}")
         answers = {member: has.result() for member, has in zip(others, asked, strict=True)}
         for member in [member for member, has in answers.items() if has]:
             try:
@@ -68,7 +71,8 @@ class Copies:
         return None
 
     async def other_versions(self, target: Target, chunk: ChunkId) -> AsyncIterator[bytearray]:
-        """The committed content of the chunk at each other member that answers, of whatever version."""
+        """The committed content of the chunk at each other member that answers, of whatever version. Raises
+        ChainChanged."""
         for member in target.chain.members:
             if member.target_id == target.target_id:
                 continue
@@ -80,6 +84,8 @@ class Copies:
                 found = reply.chunk
                 version = Version(found.version, 0, found.length, found.checksum, None, 0, b"")
                 reply, content = await self._fetch(target, member.target_id, chunk, version)
+            except ChainChanged:
+                raise
             except ThreefsError:
                 continue
             if reply.found:

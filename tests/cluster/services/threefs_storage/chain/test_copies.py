@@ -19,8 +19,10 @@ from tests.harness.chain_harness import (
     chain_of,
     flip_record,
     refuse,
+    until,
 )
 from threefs.errors import Corrupt, NotServing, Unavailable
+from threefs.rpc.methods import FETCH_CHUNK
 
 
 def copies(chain: TestChain, node: int = 1) -> tuple[Copies, Any, Version]:
@@ -104,3 +106,21 @@ async def test_a_committed_version_is_answered_only_by_a_serving_member_that_can
         chain.change((1, SERVING), (2, OFFLINE))
         with pytest.raises(NotServing):
             await ask.record(target, chain[2].target_id, CHUNK, newest=False)
+
+
+async def test_a_chain_that_changes_while_others_are_asked_loses_no_chunk(tmp_path: Path) -> None:
+    """The one that has the bytes returned at that moment, which counted as if it did not answer: the chunk was lost, in
+    a version that replaced the good one there."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await flip_content(chain[1])
+        flip_record(chain[1])
+        chain[1].peers.before = asking = Gate(FETCH_CHUNK)
+        with pytest.raises(Corrupt):
+            await chain.read(1)
+        await asking.reached.wait()
+        chain.change((1, SERVING), (2, WAITING))
+        asking.open.set()
+        await until(lambda: not chain[1].target.damaged)
+        assert await chain.read(1) == (1, CONTENT)
