@@ -3,6 +3,7 @@ client."""
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from threefs.backoff import Backoff
@@ -43,6 +44,8 @@ class LockOwner:
         self._pid = pid
         self._ranges = 0  # locked ranges
         self._has_lease = False  # this owner counts as a holder of the lease
+        self._entering = asyncio.Lock()  # while it becomes one
+        self._users = 0  # requests that need the lease, beside the locks
         self._calls = 0  # that are under way
         #: One request after the other: an older answer that came later would say that locks are held which are not.
         self._turn = asyncio.Lock()
@@ -108,13 +111,8 @@ class LockOwner:
         """Remove the record of the wait from the meta service."""
         if self._is_queued:
             self._is_queued = False
-            if not self._has_lease:
-                await self._context.lease.acquire()
-                self._has_lease = True
-            try:
+            async with self._with_lease():
                 await self._send(self._lock(pb.UNLOCK, 0, END), end_wait=True)
-            finally:
-                self._release_lease()
 
     def cancel_wait_soon(self) -> None:
         """The same, in the background. If it fails, the record of the wait expires soon."""
@@ -132,33 +130,24 @@ class LockOwner:
         wait = self._kind == pb.RECORD_LOCK and (will_retry or wait_s is None or wait_s > 0)
         deadline = None if wait_s is None else self._context.clock.monotonic() + wait_s
         attempts = 0
-        while True:
-            if not self._has_lease:
-                await self._context.lease.acquire()
-                self._has_lease = True
-            try:
-                await self._send(lock, wait=wait)
-                return
-            except Locked:
-                if deadline is not None and self._context.clock.monotonic() >= deadline:
-                    self._release_lease()
+        async with self._with_lease():
+            while True:
+                try:
+                    await self._send(lock, wait=wait)
+                    return
+                except Locked:
+                    if deadline is not None and self._context.clock.monotonic() >= deadline:
+                        raise
+                except BaseException as error:
+                    self._acquire_failed(error, start, end)
                     raise
-            except BaseException as error:
-                self._acquire_failed(error, start, end)
-                raise
-            try:
                 await self._context.clock.sleep(_BACKOFF.pause_s(attempts, self._context.random))
-            except BaseException:
-                self._release_lease()
-                raise
-            attempts += 1
+                attempts += 1
 
     def _acquire_failed(self, error: BaseException, start: int, end: int) -> None:
         """The lock may have been granted. Of an owner that had locks nothing is unlocked: it relies on them, and one
         that is now exclusive, or longer, ends with them."""
-        if self._ranges or (isinstance(error, ThreefsError) and error.retry is not Retry.UNKNOWN):
-            self._release_lease()
-        else:
+        if not self._ranges and (not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN):
             self._unlock_soon(start, end)
 
     async def release(self, start: int = 0, end: int = END) -> None:
@@ -256,8 +245,22 @@ class LockOwner:
         self._is_queued = self._is_queued or reply.blocked
         return bool(reply.blocked)
 
+    @contextlib.asynccontextmanager
+    async def _with_lease(self) -> AsyncIterator[None]:
+        """The owner is a holder of the lease within the block, and stays one if it has locks then."""
+        self._users += 1
+        try:
+            async with self._entering:
+                if not self._has_lease:
+                    await self._context.lease.acquire()
+                    self._has_lease = True
+            yield
+        finally:
+            self._users -= 1
+            self._release_lease()
+
     def _release_lease(self) -> None:
-        if self._has_lease and not self._ranges:
+        if self._has_lease and not self._ranges and not self._users:
             self._has_lease = False
             self._context.lease.release()
 
@@ -274,6 +277,8 @@ class LockOwner:
                     if error.retry is Retry.NEVER:
                         break
                 await self._context.clock.sleep(_UNLOCK_PAUSE_S)
+            self._users -= 1
             self._release_lease()
 
+        self._users += 1
         self._unlocking = self._context.background.run("unlock of a file", unlock())

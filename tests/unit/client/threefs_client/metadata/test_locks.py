@@ -392,3 +392,29 @@ def test_an_answer_about_the_end_of_a_wait_that_comes_late_brings_no_lock_back()
         assert meta.holder == 0 and not owner.is_held
 
     play(scene)
+
+
+@pytest.mark.parametrize("what", ["two locks", "a lock, and the unlock of an earlier one"])
+def test_requests_of_one_owner_at_once_hold_the_lease_once_and_as_long_as_they_need_it(what: str) -> None:
+    """Two counted as two holders, so the lease was never returned; and an unlock gave the lease up under the lock that
+    was just granted."""
+
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        answer = meta.answer
+
+        async def slow(name: str, request: Any) -> Any:
+            await asyncio.sleep(0.1)
+            return await answer(name, request)
+
+        meta.answer = slow  # type: ignore[method-assign]
+        files.context.lease._is_unsure = True  # so it is renewed first
+        owner = LockOwner(files.context, 5, 1)
+        if what == "two locks":
+            await asyncio.gather(*(owner.acquire(exclusive=True) for _ in range(2)))
+        else:
+            await owner.acquire(exclusive=True)
+            await asyncio.gather(owner.release(), owner.acquire(exclusive=True))
+        assert owner.is_held and files.context.lease._holders == 1
+        await owner.release()
+
+    play(scene)
