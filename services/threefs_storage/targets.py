@@ -61,6 +61,7 @@ class Targets:
         self._open_table = open_table
         self._memory = WorkingMemory()
         self._making_room = asyncio.Lock()
+        self._quarantining = asyncio.Lock()  # one store is removed by one task
         self._failed_disks: dict[str, ThreefsError] = {}  # until the next start of the process
 
     def adopt(self, settings: EngineSettings) -> None:
@@ -192,7 +193,8 @@ class Targets:
             is_there = not {place.name, f"{place.name}{LEAVING}"}.isdisjoint(present)
             if is_there and len(target.chain.serving) > target.serving:
                 try:
-                    await self._disk.remove_directory(place)
+                    async with self._quarantining:
+                        await self._disk.remove_directory(place)
                 except ThreefsError as error:  # there may be room by other means
                     _LOG.info("a quarantined store cannot be deleted", directory=str(place), error=str(error))
                 else:
@@ -261,7 +263,8 @@ class Targets:
         except Corrupt as error:
             if not has_other_copy(chain, target_id):
                 raise
-            kept = await quarantine(directory, self._disk)
+            async with self._quarantining:
+                kept = await quarantine(directory, self._disk)
             _LOG.error("a damaged store is quarantined", target=target_id, directory=str(kept), error=error.message)
         return await self._open_engine(directory)
 

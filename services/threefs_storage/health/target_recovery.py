@@ -50,6 +50,7 @@ _AWAY = Backoff(20.0, 300.0)
 #: is written all the time it would leave at once, with no removal done.
 _GRACE_S = 2.0
 _ALONE_S = 5.0
+_DROP_PAUSE_S = 5.0
 _IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
 
 _LOG = structlog.get_logger()
@@ -68,6 +69,7 @@ class TargetRecovery:
         #: By target that has no room: how often it has returned so, and when it may again.
         self._returns: dict[TargetId, tuple[int, float]] = {}
         self._tried_at: dict[TargetId, float] = {}  # when a damaged store was opened again last
+        self._drops_at = -math.inf  # when quarantined stores may be deleted next
         self._background = BackgroundTasks()
 
     def start(self) -> None:
@@ -93,8 +95,8 @@ class TargetRecovery:
                 target.engine.notice_failure()  # else only a client's write would meet it
                 await self._limit_log(target)
             for target in self._full():
+                self._drop_quarantined()
                 try:
-                    await self._targets.drop_quarantined()
                     await self._recover_full(target)
                 except ThreefsError as error:
                     _LOG.info("a full target cannot return yet", target=target.target_id, error=str(error))
@@ -106,6 +108,22 @@ class TargetRecovery:
                     await self._return(target)
                 except ThreefsError as error:
                     _LOG.warning("a damaged target cannot return yet", target=target.target_id, error=str(error))
+
+    def _drop_quarantined(self) -> None:
+        """In a task of its own: to delete a large store takes long, and all that is recovered would wait."""
+        if self._clock.monotonic() >= self._drops_at:
+            self._drops_at = math.inf
+            self._background.run("removal of quarantined stores", self._drop())
+
+    async def _drop(self) -> None:
+        try:
+            await self._targets.drop_quarantined()
+        except ThreefsError as error:
+            _LOG.info("quarantined stores cannot be found", error=str(error))
+            if isinstance(error, DiskFailed):
+                for target in self._full():
+                    target.engine.fail(error)
+        self._drops_at = self._clock.monotonic() + _DROP_PAUSE_S
 
     async def _limit_log(self, target: Target) -> None:
         try:

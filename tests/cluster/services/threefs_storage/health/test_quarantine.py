@@ -184,9 +184,10 @@ async def test_a_store_in_quarantine_that_cannot_be_deleted_keeps_no_target_full
         await fill(chain, 3)
         kept = await quarantined(chain)
         chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
-        target, tried = chain[3].target, asyncio.Event()
+        target, tried, tries = chain[3].target, asyncio.Event(), list[Path]()
 
         async def refuse(path: Path) -> None:
+            tries.append(path)
             tried.set()
             raise DiskFailed(f"{path}: Input/output error")
 
@@ -194,13 +195,38 @@ async def test_a_store_in_quarantine_that_cannot_be_deleted_keeps_no_target_full
         target.full = True
         await tried.wait()
         await until(lambda: not target.full)
-        assert kept.is_dir()
+        target.full, times = True, len(tries)
+        await asyncio.sleep(2 * _INTERVAL_S)
+        assert kept.is_dir() and len(tries) == times, "it is not tried all the time"
+
+
+async def test_a_store_in_quarantine_that_is_deleted_slowly_holds_no_recovery_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, 3)
+        await quarantined(chain)
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        target, tried = chain[3].target, asyncio.Event()
+
+        async def hang(path: Path) -> None:
+            tried.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(chain[3].targets._disk, "remove_directory", hang)
+        target.full = True
+        await tried.wait()
+        before = target.engine
+        before.fail(Corrupt("a table is damaged"))
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        await until(lambda: target.engine is not before and not target.leaving)
 
 
 async def test_a_removal_that_its_disk_has_cut_short_is_finished_when_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it left kept its room until the process was started again."""
+    monkeypatch.setattr("threefs_storage.health.target_recovery._DROP_PAUSE_S", 0.0)
     async with chain_of(tmp_path) as chain:
         await fill(chain, 3)
         kept = await quarantined(chain)
