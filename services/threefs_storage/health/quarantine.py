@@ -8,7 +8,7 @@ disk. The quarantined store stays until the next one takes its place, the disk i
 from pathlib import Path
 
 from threefs.env.disk import Disk
-from threefs.errors import DiskFailed, StrangeStore
+from threefs.errors import FULL_DISK, DiskFailed, NoSpace, StrangeStore
 from threefs.ids import NodeId, TargetId
 from threefs.routing import Chain, PublicState, Routing
 
@@ -44,7 +44,7 @@ def check_disk(directory: Path, node_id: NodeId, routing: Routing, *, is_own: bo
 
 async def quarantine(directory: Path, disk: Disk) -> Path:
     """Move a store away, and return its new place. An earlier one there is removed, so that they do not fill the
-    disk. Raises DiskFailed."""
+    disk. Raises NoSpace, DiskFailed."""
     place = place_of(directory)
     await disk.remove_directory(place)
     _move(directory, place)
@@ -55,6 +55,8 @@ def _move(directory: Path, place: Path) -> None:
     try:
         directory.rename(place)
     except OSError as error:
+        if error.errno in FULL_DISK:
+            raise NoSpace(f"the disk of {directory} has no room for another name") from error
         raise DiskFailed(f"{directory} cannot be moved away: {error.strerror}") from error
 
 

@@ -24,7 +24,7 @@ from tests.harness.chain_harness import (
     until,
 )
 from threefs.env.disk import LEAVING, RealDisk
-from threefs.errors import Corrupt, DiskFailed, StrangeStore
+from threefs.errors import Corrupt, DiskFailed, NoSpace, StrangeStore
 from threefs.ids import NodeId
 from threefs.routing import LocalState, PublicState
 
@@ -92,21 +92,31 @@ async def test_only_the_newest_is_kept(tmp_path: Path) -> None:
     await disk.close()
 
 
-@pytest.mark.parametrize("refused", ["rmdir", "rename"])
-async def test_a_disk_that_does_not_move_a_store_away_has_failed(
-    refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("refused", "number", "error"),
+    [
+        ("rmdir", errno.EIO, DiskFailed),
+        ("rename", errno.EIO, DiskFailed),
+        ("rename", errno.ENOSPC, NoSpace),
+        ("rename", errno.EDQUOT, NoSpace),
+    ],
+)
+async def test_a_disk_that_does_not_move_a_store_away_has_failed_or_is_full(
+    refused: str, number: int, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task that looks after damaged targets waits for it. Any other error would end its process, at each start."""
+    """The task that looks after damaged targets waits for it. Any other error would end its process, at each start. A
+    full disk passed for one that has failed, for all its targets."""
     (tmp_path / "target-7").mkdir()
-    (tmp_path / "target-7.damaged" / "records").mkdir(parents=True)
+    if refused == "rmdir":
+        (tmp_path / "target-7.damaged" / "records").mkdir(parents=True)
 
     def fail(*rest: Any, **more: Any) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+        raise OSError(number, "refused")
 
     disk = RealDisk(threads=1)
     with monkeypatch.context() as patched:
         patched.setattr(*(("os.rmdir", fail) if refused == "rmdir" else (Path, "rename", fail)))
-        with pytest.raises(DiskFailed):
+        with pytest.raises(error):
             await quarantine(tmp_path / "target-7", disk)
     await quarantine(tmp_path / "target-7", disk)
     assert [path.name for path in tmp_path.iterdir()] == ["target-7.damaged"]
