@@ -1,4 +1,8 @@
-"""The attributes of inodes that the kernel has got, for as long as it may keep them. No I/O happens here."""
+"""The attributes of inodes that the kernel has got, for as long as it may keep them. No I/O happens here.
+
+The kernel does not take over an answer if it has taken over another one about the same inode since it asked. So of
+answers that differ it may have an older one than the last, until that one expires.
+"""
 
 from collections.abc import Iterable
 from itertools import repeat
@@ -21,6 +25,7 @@ class _KernelAttr(NamedTuple):
     asked_s: float
     xattr_kinds: int  # kinds of extended attributes that it has
     moves: int | None  # its count of moves when the kernel got it under a name; None: that was too long ago
+    others_until_s: float  # when the last answer of another change expires, which the kernel may have kept
 
 
 #: A serialized inode, and when it was asked for. Of the inodes of a listing, few are needed later.
@@ -44,21 +49,40 @@ class KernelAttrCache:
         """The kernel gets the attributes, which were asked for at `asked_s`; under a name if `named`."""
         number = inode.inode
         moves = inode.moves if named else self.moves(number)
-        known = self._inodes.get(number)
-        if isinstance(known, _KernelAttr) and asked_s < known.asked_s and _is_older(inode, known):
-            self._inodes[number] = _new_tuple(_KernelAttr, (_NO_CHANGE, known.asked_s, _ALL_XATTRS, moves))
+        known = self._get(number)
+        others_until_s = self._others_until_s(known, inode.change)
+        if known is not None and asked_s < known.asked_s and _is_older(inode, known):
+            unknown = (_NO_CHANGE, known.asked_s, _ALL_XATTRS, moves, others_until_s)
+            self._inodes[number] = _new_tuple(_KernelAttr, unknown)
             return
-        self._inodes.put(number, _kernel_attr(inode, asked_s, moves))
+        if known is not None and known.change == inode.change:
+            asked_s = max(asked_s, known.asked_s)
+        self._inodes.put(number, _kernel_attr(inode, asked_s, moves, others_until_s))
+
+    def _others_until_s(self, known: _KernelAttr | None, change: int) -> float:
+        if known is None:
+            return 0.0
+        if known.change == change:
+            return known.others_until_s
+        return max(known.others_until_s, self._validity.expiry_s(known.asked_s))
 
     def record_all(self, numbers: Iterable[int], inodes: Iterable[bytes], asked_s: float) -> None:
         """The same for the inodes of a listing, which are serialized."""
-        self._inodes.update(zip(numbers, zip(inodes, repeat(asked_s)), strict=False))
+        listed = dict(zip(numbers, zip(inodes, repeat(asked_s)), strict=False))
+        for number in listed.keys() & self._inodes.keys():
+            known = self._inodes[number]
+            if isinstance(known, _KernelAttr) or known[0] != listed[number][0]:
+                self.record(pb.Inode.FromString(listed.pop(number)[0]), asked_s)
+        self._inodes.update(listed)
         while len(self._inodes) > MAX_INODES:
             self._inodes.popitem(last=False)
 
     def invalidate(self, inode: int, now_s: float) -> None:
         """The inode has changed, but was not moved."""
-        self._inodes.put(inode, _new_tuple(_KernelAttr, (_NO_CHANGE, now_s, _ALL_XATTRS, self.moves(inode))))
+        known = self._get(inode)
+        others_until_s = self._others_until_s(known, _NO_CHANGE)
+        moves = None if known is None else known.moves
+        self._inodes.put(inode, _new_tuple(_KernelAttr, (_NO_CHANGE, now_s, _ALL_XATTRS, moves, others_until_s)))
 
     def moves(self, inode: int) -> int | None:
         """The count of moves of the inode when the kernel got its name. None: not known."""
@@ -71,10 +95,10 @@ class KernelAttrCache:
         if known is not None and known.moves == inode.moves - 1:
             self._inodes[inode.inode] = known._replace(moves=inode.moves)
 
-    def differs(self, inode: pb.Inode) -> bool:
+    def differs(self, inode: pb.Inode, now_s: float) -> bool:
         """Whether the kernel may have other attributes than these."""
         known = self._get(inode.inode)
-        return known is None or known.change != inode.change
+        return known is None or known.change != inode.change or now_s < known.others_until_s
 
     def lacks_xattr(self, inode: int, name: bytes, now_s: float) -> bool:
         """Whether the inode surely has no extended attribute of that name.
@@ -94,14 +118,14 @@ class KernelAttrCache:
             return known
         serialized, asked_s = known
         parsed = pb.Inode.FromString(serialized)
-        self._inodes[inode] = attr = _kernel_attr(parsed, asked_s, parsed.moves)
+        self._inodes[inode] = attr = _kernel_attr(parsed, asked_s, parsed.moves, 0.0)
         return attr
 
 
-def _kernel_attr(inode: pb.Inode, asked_s: float, moves: int | None) -> _KernelAttr:
+def _kernel_attr(inode: pb.Inode, asked_s: float, moves: int | None, others_until_s: float) -> _KernelAttr:
     kinds = _OTHER_XATTRS if inode.xattr_bytes else 0
     if inode.HasField("access_acl"):
         kinds |= 1
     if inode.HasField("default_acl"):
         kinds |= 2
-    return _new_tuple(_KernelAttr, (inode.change, asked_s, kinds, moves))
+    return _new_tuple(_KernelAttr, (inode.change, asked_s, kinds, moves, others_until_s))

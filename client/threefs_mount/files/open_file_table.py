@@ -212,9 +212,8 @@ class OpenFileTable:
         keep = self._may_keep_pages(inode) and not file.dirty
         file.set_pages_change(inode.change)
         file.has_pages |= keep
-        if isinstance(reply, pb.OpenReply) and self.kernel_attrs.differs(
-            inode
-        ):  # the reply to a create has the attributes
+        # The reply to a create has the attributes.
+        if isinstance(reply, pb.OpenReply) and self.kernel_attrs.differs(inode, self._context.clock.monotonic()):
             self.on_attributes_changed(inode.inode)
         if new:
             file.set_over_quota(reply.over_quota)  # of a file that is open for reading only, the reply says nothing
