@@ -96,7 +96,8 @@ class OpenFileTable:
         if file is not None:
             inode = file.overlay_local(inode)
         self.on_invalidated(inode.inode)
-        self.kernel_attrs.record(inode, asked_s, named=named)
+        if self.kernel_attrs.record(inode, asked_s, named=named):  # else programs would see them go backwards
+            self.on_attributes_changed(inode.inode)
         return inode
 
     def is_late(self, inode: pb.Inode) -> bool:
