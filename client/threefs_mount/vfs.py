@@ -106,10 +106,9 @@ class ThreefsVfs(FuseFileSystem):
         """The entry of an inode under a name, from the answer to a question that was sent at `asked_s`."""
         return attrs.entry(self._files.overlay_local(inode, asked_s), self._left_s(asked_s))
 
-    def _attr_entry(self, inode: pb.Inode, asked_s: float, *, was_set: bool = False) -> Entry:
+    def _attr_entry(self, inode: pb.Inode, asked_s: float) -> Entry:
         """The entry of an inode without a name: only its attributes."""
-        overlaid = self._files.overlay_local(inode, asked_s, named=False, was_set=was_set)
-        return attrs.entry(overlaid, self._left_s(asked_s))
+        return attrs.entry(self._files.overlay_local(inode, asked_s, named=False), self._left_s(asked_s))
 
     def _left_s(self, asked_s: float) -> float:
         """How long the kernel may keep the answer to a question that was sent at `asked_s`."""
@@ -296,7 +295,7 @@ class ThreefsVfs(FuseFileSystem):
             request.mutation.CopyFrom(self._context.meta.mutation())
             found = (await self._change_file(methods.SET_ATTR, request, caller, inode)).inode
             self._apply_change(found)
-        return self._attr_entry(found if found is not None else await self._stat(inode), asked_s, was_set=True)
+        return self._attr_entry(found if found is not None else await self._stat(inode), asked_s)
 
     async def _truncate(self, inode: int, length: int, handle: int | None, caller: Caller) -> pb.Inode:
         """Through an open handle for writing the file may be truncated, whatever its mode is by now."""

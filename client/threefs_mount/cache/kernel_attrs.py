@@ -45,21 +45,19 @@ class KernelAttrCache:
         self._validity = validity
         self._inodes = BoundedDict[int, _KernelAttr | _Serialized](MAX_INODES)
 
-    def record(self, inode: pb.Inode, asked_s: float, *, named: bool = True, was_set: bool = False) -> bool:
-        """The kernel gets the attributes, which were asked for at `asked_s`; under a name if `named`. Returns whether
-        it may keep those of another answer in their place. It does not where it has set them itself (`was_set`)."""
+    def record(self, inode: pb.Inode, asked_s: float, *, named: bool = True) -> None:
+        """The kernel gets the attributes, which were asked for at `asked_s`; under a name if `named`."""
         number = inode.inode
         moves = inode.moves if named else self.moves(number)
         known = self._get(number)
-        others_until_s = 0.0 if was_set else self._others_until_s(known, inode.change)
+        others_until_s = self._others_until_s(known, inode.change)
         if known is not None and asked_s < known.asked_s and _is_older(inode, known):
             unknown = (_NO_CHANGE, known.asked_s, _ALL_XATTRS, moves, others_until_s)
             self._inodes[number] = _new_tuple(_KernelAttr, unknown)
-            return True
+            return
         if known is not None and known.change == inode.change:
             asked_s = max(asked_s, known.asked_s)
         self._inodes.put(number, _kernel_attr(inode, asked_s, moves, others_until_s))
-        return known is not None and known.change != inode.change and asked_s < others_until_s
 
     def _others_until_s(self, known: _KernelAttr | None, change: int) -> float:
         if known is None:

@@ -89,17 +89,14 @@ class OpenFileTable:
     def handle(self, number: int) -> OpenHandle:
         return self._handles[number]
 
-    def overlay_local(self, inode: pb.Inode, asked_s: float, *, named: bool = True, was_set: bool = False) -> pb.Inode:
+    def overlay_local(self, inode: pb.Inode, asked_s: float, *, named: bool = True) -> pb.Inode:
         """The inode with the unsynced writes of this mount, which the kernel is about to get: under a name if `named`,
-        else only its attributes, which it has set itself if `was_set`. The meta service was asked at `asked_s`."""
+        else only its attributes. The meta service was asked at `asked_s`."""
         file = self._files.get(inode.inode)
         if file is not None:
             inode = file.overlay_local(inode)
         self.on_invalidated(inode.inode)
-        if self.kernel_attrs.record(
-            inode, asked_s, named=named, was_set=was_set
-        ):  # else programs would see them go backwards
-            self.on_attributes_changed(inode.inode)
+        self.kernel_attrs.record(inode, asked_s, named=named)
         return inode
 
     def is_late(self, inode: pb.Inode) -> bool:

@@ -28,23 +28,6 @@ def test_the_kernel_may_keep_an_older_answer_until_that_expires() -> None:
     assert told.differs(new, 5.4) and not told.differs(new, 5.5)
 
 
-def test_it_tells_of_an_answer_that_the_kernel_may_drop_for_another_one() -> None:
-    told = KernelAttrCache(Validity(1.0))
-    old, new = pb.Inode(inode=5, change=1), pb.Inode(inode=5, change=2)
-    assert [told.record(old, 3.0), told.record(old, 3.1), told.record(new, 4.0), told.record(new, 4.1)] == [0, 0, 1, 0]
-    assert told.record(old, 4.05), "which came last?"
-    assert not told.record(pb.Inode(inode=5, change=3), 5.1), "all others have expired"
-
-
-def test_what_the_kernel_has_set_itself_it_has() -> None:
-    """It takes the answer to that over in any case. Each chmod of a known file cost a second question."""
-    told = KernelAttrCache(Validity(1.0))
-    told.record(pb.Inode(inode=5, change=1), 3.0)
-    assert not told.record(pb.Inode(inode=5, change=2), 3.1, was_set=True)
-    assert not told.differs(pb.Inode(inode=5, change=2), 3.2)
-    assert not told.record(pb.Inode(inode=5, change=2), 3.3)
-
-
 def test_also_an_older_answer_to_a_listing() -> None:
     told = KernelAttrCache(Validity(1.0))
     old, new = pb.Inode(inode=5, change=1), pb.Inode(inode=5, change=2)
