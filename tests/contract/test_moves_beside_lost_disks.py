@@ -62,16 +62,21 @@ def test_a_disk_is_drained_although_a_chain_was_lost_while_it_moved() -> None:
     run_moving(body)
 
 
+async def drain_beside_a_dead_disk(nodes: MovingNodes) -> None:
+    """Disk 1 is to lose its targets, which their chains need, because disk 2 is dead."""
+    await nodes.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
+    await add_two_nodes(nodes)
+    nodes.living.discard(2)
+    await pass_leases(nodes, 3)
+    await drain(nodes, 1)
+    await nodes.until(lambda: bool(leaving(nodes)))
+
+
 def test_two_disks_are_drained_of_which_the_one_dies_while_the_chain_needs_the_other() -> None:
     """The living target cannot leave before the dead one is replaced, and that one waits for the move to end."""
 
     async def body(nodes: MovingNodes) -> None:
-        await nodes.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
-        await add_two_nodes(nodes)
-        nodes.living.discard(2)
-        await pass_leases(nodes, 3)
-        await drain(nodes, 1)
-        await nodes.until(lambda: bool(leaving(nodes)))
+        await drain_beside_a_dead_disk(nodes)
         await drain(nodes, 2)
         await nodes.until(lambda: not nodes.held()[1] and not nodes.held()[2])
         assert all(len(chain.members) == len(chain.serving) == 2 for chain in nodes.routing.chains.values())
@@ -84,12 +89,7 @@ def test_a_target_that_a_chain_needs_stays_although_the_move_that_takes_it_away_
     engine = MemoryEngine()
 
     async def body(nodes: MovingNodes) -> None:
-        await nodes.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
-        await add_two_nodes(nodes)
-        nodes.living.discard(2)
-        await pass_leases(nodes, 3)
-        await drain(nodes, 1)
-        await nodes.until(lambda: bool(leaving(nodes)))
+        await drain_beside_a_dead_disk(nodes)
         tx = engine.begin()
         for key, _ in await tx.get_range(MOVE + b"|", MOVE + b"}"):
             tx.set(key, b"\1damaged")
