@@ -20,6 +20,7 @@ from threefs_client import FileSystem
 from threefs.errors import NotSupported
 from threefs_cli import output
 from threefs_cli.cluster_selector import CONNECT_S, ClusterSelector, cluster_options
+from threefs_cli.each_path import raise_last, with_each_blocking
 from threefs_cli.safe_write import SafeWriter
 
 _SHOWN = 40  # tensors that `diff` lists of each kind
@@ -224,14 +225,21 @@ Examples:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @cluster_options
 def rm(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
-    """Remove checkpoints. Each loses its name in one step, before its files are removed."""
+    """Remove checkpoints. Each loses its name in one step, before its files are removed.
+
+    One that cannot be removed is reported, and keeps the others from nothing.
+    """
+
+    def remove(path: str) -> None:
+        read_index(fs, path)  # what is no checkpoint is not removed
+        root, _, _ = path.rstrip("/").rpartition("/")
+        CheckpointDirectory(fs, root).remove(path.rstrip("/"))
+
     with _connected(selector) as fs:
-        for path in paths:
-            read_index(fs, path)  # what is no checkpoint is not removed
-            root, _, _ = path.rstrip("/").rpartition("/")
-            CheckpointDirectory(fs, root).remove(path.rstrip("/"))
+        removed, failures = with_each_blocking(paths, remove)
     if selector.as_json:
-        output.print_json({"removed": list(paths)})
+        output.print_json({"removed": [path for path, _ in removed]})
+    raise_last(failures)
 
 
 @ckpt.command(

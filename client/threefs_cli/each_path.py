@@ -28,6 +28,22 @@ async def with_each(
     return done, failures
 
 
+def with_each_blocking(
+    paths: Sequence[str], work: Callable[[str], T]
+) -> tuple[list[tuple[str, T]], list[ThreefsError]]:
+    """`with_each` for work that blocks."""
+    done: list[tuple[str, T]] = []
+    failures: list[ThreefsError] = []
+    for path in paths:
+        try:
+            done.append((path, work(path)))
+        except ThreefsError as error:
+            failures.append(error)
+            if error.retry is not Retry.NEVER:
+                break
+    return done, failures
+
+
 def raise_last(failures: Sequence[ThreefsError]) -> None:
     """Print all but the last one, which ends the command."""
     for error in failures[:-1]:

@@ -1,12 +1,14 @@
-"""`threefs ls`, `stat`, `du`, `df`."""
+"""`threefs ls`, `stat`, `du`, `df`. A path that cannot be shown is reported, and keeps the others from nothing."""
 
+from functools import partial
 from typing import Any
 
 import click
-from threefs_client import AsyncFileSystem, Attributes, Usage, paths
+from threefs_client import AsyncFileSystem, Attributes, paths
 
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
+from threefs_cli.each_path import raise_last, with_each
 
 #: (path, name as it is shown, attributes)
 _Row = tuple[str, str, Attributes]
@@ -27,10 +29,7 @@ def ls(selector: ClusterSelector, paths: tuple[str, ...], long: bool) -> None:
     """List directories; a file lists itself. Without a path, the root."""
     listed = paths or ("/",)
 
-    async def work(fs: AsyncFileSystem) -> list[tuple[str, list[_Row]]]:
-        return [(path, await _entries(fs, path)) for path in listed]
-
-    found = selector.run(work)
+    found, failures = selector.run(lambda fs: with_each(listed, partial(_entries, fs)))
     if selector.as_json:
         rows = [
             {"name": name, **output.attributes_json(path, entry)}
@@ -38,9 +37,14 @@ def ls(selector: ClusterSelector, paths: tuple[str, ...], long: bool) -> None:
             for path, name, entry in entries
         ]
         output.print_json(rows)
-        return
+    else:
+        _print_entries(found, titled=len(listed) > 1, long=long)
+    raise_last(failures)
+
+
+def _print_entries(found: list[tuple[str, list[_Row]]], *, titled: bool, long: bool) -> None:
     for number, (path, entries) in enumerate(found):
-        if len(found) > 1:
+        if titled:
             click.echo(("\n" if number else "") + f"{output.printable(path)}:")
         for _, name, entry in entries:
             mark = "/" if entry.is_directory else ""
@@ -64,14 +68,20 @@ async def _entries(fs: AsyncFileSystem, path: str) -> list[_Row]:
 def stat(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
     """Show all attributes of files, directories or links."""
 
-    async def work(fs: AsyncFileSystem) -> list[dict[str, Any]]:
-        return [output.attributes_json(path, await fs.stat(path, follow=False)) for path in paths]
+    async def described(fs: AsyncFileSystem, path: str) -> dict[str, Any]:
+        return output.attributes_json(path, await fs.stat(path, follow=False))
 
-    found = selector.run(work)
+    found, failures = selector.run(lambda fs: with_each(paths, partial(described, fs)))
+    rows = [row for _, row in found]
     if selector.as_json:
-        output.print_json(found)
-        return
-    for row in found:
+        output.print_json(rows)
+    else:
+        _print_attributes(rows)
+    raise_last(failures)
+
+
+def _print_attributes(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
         for name, value in row.items():
             shown = f"{value} ({output.timestamp(value)})" if name.endswith("_ns") else output.printable(str(value))
             click.echo(f"{name:>13}  {shown}")
@@ -84,10 +94,7 @@ def du(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
     """Count the files, directories and bytes of directory trees. Bytes are those of one copy."""
     listed = paths or ("/",)
 
-    async def work(fs: AsyncFileSystem) -> list[Usage]:
-        return [await fs.usage(path) for path in listed]
-
-    found = list(zip(listed, selector.run(work), strict=True))
+    found, failures = selector.run(lambda fs: with_each(listed, fs.usage))
     if selector.as_json:
         output.print_json(
             [
@@ -101,11 +108,12 @@ def du(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
                 for path, usage in found
             ]
         )
-        return
-    for path, usage in found:
-        files = output.count_of(usage.files, "file", "files")
-        directories = output.count_of(usage.directories, "directory", "directories")
-        click.echo(f"{output.size(usage.length):>10}  {files}, {directories}  {output.printable(path)}")
+    else:
+        for path, usage in found:
+            files = output.count_of(usage.files, "file", "files")
+            directories = output.count_of(usage.directories, "directory", "directories")
+            click.echo(f"{output.size(usage.length):>10}  {files}, {directories}  {output.printable(path)}")
+    raise_last(failures)
 
 
 @click.command()

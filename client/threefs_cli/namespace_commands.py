@@ -6,7 +6,7 @@ import click
 from threefs_client import AsyncFileSystem
 from threefs_client.metadata.namespace import requested_layout
 
-from threefs.errors import IsADirectory, NotADirectory, NotFound
+from threefs.errors import IsADirectory, NotADirectory, NotFound, ThreefsError
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.cluster_state import check_table
@@ -31,23 +31,29 @@ Examples:
 def mkdir(
     selector: ClusterSelector, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int, table_id: int | None
 ) -> None:
-    """Make directories."""
+    """Make directories.
+
+    One that cannot be made is reported, and keeps the others from nothing.
+    """
     url = selector.url()
     layout = requested_layout(chunk, stripe, table_id or 0)  # or nothing is made
 
-    async def work(fs: AsyncFileSystem) -> None:
+    async def make(fs: AsyncFileSystem, path: str) -> None:
+        try:
+            await fs.mkdir(path, parents=parents)
+        except NotFound as error:
+            raise NotFound(f"{error}; mkdir -p makes the missing directories above") from None
+        if layout is not None:
+            await fs.set_layout(path, chunk_bytes=chunk, stripe=stripe, table_id=table_id or 0)
+
+    async def work(fs: AsyncFileSystem) -> tuple[list[tuple[str, None]], list[ThreefsError]]:
         if table_id is not None:
             await check_table(fs, url, table_id)  # or nothing is made
-        for path in paths:
-            try:
-                await fs.mkdir(path, parents=parents)
-            except NotFound as error:
-                raise NotFound(f"{error}; mkdir -p makes the missing directories above") from None
-            if layout is not None:
-                await fs.set_layout(path, chunk_bytes=chunk, stripe=stripe, table_id=table_id or 0)
+        return await with_each(paths, partial(make, fs))
 
-    selector.run(work)
-    _print_json_facts(selector, made=list(paths))
+    made, failures = selector.run(work)
+    _print_json_facts(selector, made=[path for path, _ in made])
+    raise_last(failures)
 
 
 @click.command(

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import BinaryIO, cast
 
 import click
@@ -13,9 +14,10 @@ from threefs_client import AsyncFileSystem
 
 from threefs.env import standard_streams
 from threefs.env.clock import CLOCK
-from threefs.errors import IsADirectory, NotADirectory
+from threefs.errors import IsADirectory, NotADirectory, ThreefsError
 from threefs_cli import output, tree_copy
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
+from threefs_cli.each_path import raise_last, with_each
 from threefs_cli.error_names import with_filename
 from threefs_cli.local_tree import LocalTree
 from threefs_cli.remote_tree import RemoteTree
@@ -115,7 +117,8 @@ def get(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
         if recursive or selector.as_json:
             raise click.UsageError(f"standard output ({destination}) takes files only: leave -r and --json out")
         with _opened(descriptor, destination) as out:
-            selector.run(lambda fs: _write_out(fs, sources, out))
+            _, failures = selector.run(lambda fs: _write_out(fs, sources, out))
+        raise_last(failures)
         return
 
     into = os.path.isdir(destination)
@@ -183,24 +186,31 @@ def _progress(tree: LocalTree | RemoteTree, *, quiet: bool) -> Iterator[CopyProg
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @cluster_options
 def cat(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
-    """Write the content of files to standard output; with --json in base64."""
+    """Write the content of files to standard output; with --json in base64.
 
-    async def whole(fs: AsyncFileSystem) -> list[dict[str, object]]:
-        rows: list[dict[str, object]] = []
-        for path in paths:
-            content = await fs.read_file(path)
-            rows.append({"path": path, "length_bytes": len(content), "base64": base64.b64encode(content).decode()})
-        return rows
+    One that cannot be read is reported, and keeps the others from nothing.
+    """
+
+    async def whole(fs: AsyncFileSystem, path: str) -> dict[str, object]:
+        content = await fs.read_file(path)
+        return {"path": path, "length_bytes": len(content), "base64": base64.b64encode(content).decode()}
 
     if selector.as_json:
-        output.print_json(selector.run(whole))
+        rows, failures = selector.run(lambda fs: with_each(paths, partial(whole, fs)))
+        output.print_json([row for _, row in rows])
     else:
-        selector.run(lambda fs: _write_out(fs, paths, sys.stdout.buffer))
+        _, failures = selector.run(lambda fs: _write_out(fs, paths, sys.stdout.buffer))
+    raise_last(failures)
 
 
-async def _write_out(fs: AsyncFileSystem, paths: tuple[str, ...], out: BinaryIO) -> None:
+async def _write_out(
+    fs: AsyncFileSystem, paths: tuple[str, ...], out: BinaryIO
+) -> tuple[list[tuple[str, None]], list[ThreefsError]]:
     """The content of files, to a stream."""
-    for path in paths:
+
+    async def write(path: str) -> None:
         async with await fs.open(path) as file:
             while piece := await file.read(_CAT_BYTES):
                 await standard_streams.write(out, piece)
+
+    return await with_each(paths, write)

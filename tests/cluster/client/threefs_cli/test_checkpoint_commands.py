@@ -1,5 +1,6 @@
 """`threefs ckpt`, by the command line and real services."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -78,8 +79,10 @@ def test_export_import_and_removal(threefs: CommandLine, root: str, fs: FileSyst
     threefs.ok("ckpt", "rm", f"{root}/imported")
     assert not [entry.name for entry in fs.list(root) if entry.name.startswith(("imported", "removing"))]
     fs.mkdir(f"{root}/other")
-    found = threefs.run("ckpt", "rm", f"{root}/other")
+    threefs.ok("ckpt", "import", str(file), f"{root}/imported")
+    found = threefs.run("ckpt", "rm", "--json", f"{root}/other", f"{root}/imported")
     assert found.exit_code == 1 and fs.exists(f"{root}/other")
+    assert json.loads(found.stdout) == {"removed": [f"{root}/imported"]}
 
 
 def test_errors_say_what_the_path_lacks(threefs: CommandLine, root: str, fs: FileSystem, tmp_path: Path) -> None:

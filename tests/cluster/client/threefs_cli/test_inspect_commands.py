@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from threefs_client import FileSystem
 
@@ -39,6 +41,16 @@ def test_du(threefs: CommandLine) -> None:
     (row,) = threefs.json("du", "/look")
     assert (row["files"], row["directories"], row["symlinks"], row["length_bytes"]) == (2, 2, 1, 6)
     assert "2 files, 2 directories  /look" in threefs.ok("du", "/look")
+
+
+@pytest.mark.parametrize("command", ["ls", "stat", "du", "cat"])
+def test_a_path_that_is_missing_keeps_the_others_from_nothing(threefs: CommandLine, command: str) -> None:
+    result = threefs.run(command, "--json", "/look/none", "/look/a", "/look/nothing")
+    assert result.exit_code == 1 and [row["path"] for row in json.loads(result.stdout)] == ["/look/a"]
+    first, second = result.stderr.splitlines()
+    assert "/look/none" in first and "/look/nothing" in second
+    shown = threefs.run(command, "/look/none", "/look/a")
+    assert shown.exit_code == 1 and shown.stdout and shown.stderr.count("/look/none") == 1
 
 
 def test_df(threefs: CommandLine) -> None:

@@ -14,6 +14,14 @@ def test_mkdir(threefs: CommandLine, fs: FileSystem) -> None:
     assert fs.stat("/made/a/b").is_directory
 
 
+def test_mkdir_goes_on_after_what_cannot_be_made(threefs: CommandLine, fs: FileSystem) -> None:
+    result = threefs.run("mkdir", "--json", "/made-all", "/made-all", "/made-all/none/a", "/made-all/b")
+    assert result.exit_code == 1 and json.loads(result.stdout) == {"made": ["/made-all", "/made-all/b"]}
+    first, second = result.stderr.splitlines()
+    assert "/made-all exists" in first and "/made-all/none" in second
+    assert [entry.name for entry in fs.list("/made-all")] == ["b"]
+
+
 def test_a_directory_of_files_with_other_chunks(threefs: CommandLine, fs: FileSystem) -> None:
     threefs.ok("mkdir", "--chunk", "64K", "--stripe", "2", "/small")
     fs.write_file("/small/file", b"x")

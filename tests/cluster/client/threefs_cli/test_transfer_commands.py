@@ -51,6 +51,10 @@ def test_what_cannot_be_copied(threefs: CommandLine, tmp_path: Path) -> None:
     assert "missing" in threefs.error("put", str(tmp_path / "missing"), "/nowhere")
     assert "/missing" in threefs.error("get", "/missing", str(tmp_path / "x"))
     assert "/missing" in threefs.error("cat", "/missing")
+    (tmp_path / "whole").write_bytes(b"whole")
+    threefs.ok("put", str(tmp_path / "whole"), "/whole")
+    found = threefs.run("get", "/missing", "/whole", "-")
+    assert (found.exit_code, found.stdout) == (1, "whole") and "/missing" in found.stderr
     threefs.ok("mkdir", "-p", "/a-directory")
     assert "/a-directory is a directory" in threefs.error("cat", "/a-directory")
     assert not (tmp_path / "x").exists()

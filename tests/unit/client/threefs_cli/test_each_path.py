@@ -1,20 +1,26 @@
 import asyncio
 
 import pytest
-from threefs_cli.each_path import raise_last, with_each
+from threefs_cli.each_path import raise_last, with_each, with_each_blocking
 
 from threefs.errors import NotFound, ThreefsError, Unavailable
 
 
 def worked(*paths: str) -> tuple[list[tuple[str, int]], list[ThreefsError]]:
-    async def work(path: str) -> int:
+    def work(path: str) -> int:
         if path == "missing":
             raise NotFound(path)
         if path == "silent":
             raise Unavailable(path)
         return len(path)
 
-    return asyncio.run(with_each(paths, work))
+    async def later(path: str) -> int:
+        return work(path)
+
+    done, failures = with_each_blocking(paths, work)
+    also_done, also_failures = asyncio.run(with_each(paths, later))
+    assert done == also_done and [str(error) for error in failures] == [str(error) for error in also_failures]
+    return done, failures
 
 
 def test_a_path_that_fails_keeps_the_others_from_nothing() -> None:
