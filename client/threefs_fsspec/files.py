@@ -84,6 +84,11 @@ class ThreefsFile(File):
         """The process that opened the file is a parent of this one."""
         return self._process != loop_thread.generation()
 
+    def give_way(self) -> None:
+        """A file that has the name when this one is to take it keeps the name."""
+        if self._replacement is not None:
+            self._replacement.gives_way = True
+
     def commit(self) -> None:
         """At the end of a transaction: the file takes its name. Raises AlreadyExists, IsADirectory."""
         if self._replacement is not None and not self._file.closed:

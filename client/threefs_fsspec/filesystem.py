@@ -332,7 +332,11 @@ class ThreefsFileSystem(ConnectedFileSystem):
         for name in list(names) if recursive else ():
             names.update(await self._find(name, maxdepth=maxdepth, withdirs=True))
         if others or not names:
-            names.update(await self._expand_path(others, recursive=recursive, maxdepth=maxdepth))
+            try:
+                names.update(await self._expand_path(others, recursive=recursive, maxdepth=maxdepth))
+            except FileNotFoundError:  # patterns that match nothing
+                if not names:
+                    raise
         return sorted(names)
 
     async def _mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **_: Any) -> None:
@@ -356,8 +360,12 @@ class ThreefsFileSystem(ConnectedFileSystem):
     async def _touch(self, path: str, truncate: bool = True, **_: Any) -> None:
         """Make an empty file. One that exists is emptied, or keeps its content and gets new times."""
         stripped = self._strip_protocol(path)
-        if truncate or (self._intrans and not await self._exists(stripped)):
+        if truncate:
             await self._pipe_file(stripped, b"")
+            return
+        if self._intrans and not await self._exists(stripped):
+            if all(file.path != stripped for file in self.transaction.files):
+                (await self._stage(stripped, _nothing)).give_way()
             return
 
         async def update(core: AsyncFileSystem) -> None:
@@ -377,7 +385,7 @@ class ThreefsFileSystem(ConnectedFileSystem):
         *,
         exclusive: bool = False,
         permissions: int | None = None,
-    ) -> None:
+    ) -> ThreefsFile:
         """Write a file that takes its name at the end of the transaction. One that could not be filled never does, also
         where the program goes on after the error."""
         mode = "xb" if exclusive else "wb"
@@ -385,10 +393,12 @@ class ThreefsFileSystem(ConnectedFileSystem):
         inner = file.threefs_file()
         try:
             await self._run(lambda core: fill(core, inner))
+            await self._run(lambda _: inner.flush())  # else its errors would come in the commit, behind those of others
         except BaseException:
             await self._run(lambda _: inner.close())
             raise
         self.transaction.files.append(file)
+        return file
 
     # ---- open files ----
 
@@ -447,6 +457,10 @@ async def _remove_files(core: AsyncFileSystem, names: Sequence[str]) -> None:
     for error in await core.remove_many(names):
         if error is not None:
             raise error
+
+
+async def _nothing(core: AsyncFileSystem, file: AsyncFile) -> None:
+    """The content of an empty file."""
 
 
 async def _remove_trees(core: AsyncFileSystem, names: Sequence[str]) -> None:

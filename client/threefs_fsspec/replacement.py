@@ -15,6 +15,7 @@ class Replacement:
 
     def __init__(self, core: AsyncFileSystem, file: AsyncFile, path: str, *, exclusive: bool) -> None:
         self.file = file
+        self.gives_way = False  # a file that has the name meanwhile keeps it
         self._core = core
         self._path = path
         self._exclusive = exclusive
@@ -33,7 +34,8 @@ class Replacement:
             except AlreadyExists:
                 if self._exclusive:
                     raise
-                await self._replace()
+                if not self.gives_way:
+                    await self._replace()
         finally:
             await self.file.close()
 

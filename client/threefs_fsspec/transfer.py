@@ -1,19 +1,18 @@
 """Copies a file between the local disk and the cluster, in pieces."""
 
 import os
-import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar, TypeVarTuple
 
 import aiofiles
-from threefs_cli.safe_write import SafeWriter
 from threefs_client import AsyncFile, AsyncFileSystem
 
 from threefs.env.disk import run_to_completion
 from threefs.env.worker_threads import run_in_thread
 from threefs_fsspec import replacement
+from threefs_fsspec.local_file import new_file
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -79,25 +78,12 @@ async def write_whole(
 async def get(core: AsyncFileSystem, path: str, local: str, set_size: Progress, progress: Progress) -> None:
     """Copy a file out to the local disk. The local file is replaced when the new one is whole, and stays as it is after
     an error."""
-    async with await core.open(path) as source, _in_threads(_new_file(local)) as target:
+    async with await core.open(path) as source, _in_threads(new_file(local)) as target:
 
         async def write(piece: bytes) -> None:
             await _to_its_end(_write_all, target, piece)
 
         await _get(source, write, set_size, progress)
-
-
-@contextmanager
-def _new_file(local: str) -> Iterator[int]:
-    """The descriptor of a new local file, which takes the name and the permissions of an existing one at the end of the
-    block. One behind a link is replaced there."""
-    place = os.path.realpath(local)
-    mode = stat.S_IMODE(os.stat(place).st_mode) if os.path.exists(place) else None
-    writer = SafeWriter(os.path.dirname(place), special_files=True)
-    with writer.new_file(place, 0o666 if mode is None else mode) as target:
-        if mode is not None and stat.S_ISREG(os.fstat(target).st_mode):
-            os.fchmod(target, mode)
-        yield target
 
 
 @asynccontextmanager

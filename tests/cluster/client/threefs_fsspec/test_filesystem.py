@@ -198,6 +198,9 @@ def test_a_name_that_exists_is_no_pattern_for_what_removes_it(threefs: ThreefsFi
     make("d[1]/x/y", "d1/x/y")
     threefs.rm([f"{place}/d[1]", f"{place}/c[1]"], recursive=True, maxdepth=3)
     assert threefs.find(place) == [f"{place}/{name}" for name in ("a1", "b1", "d1/x/y", "into/c?", "moved")]
+    make("e[1]")
+    threefs.rm([f"{place}/e[1]", f"{place}/none*"])
+    assert not threefs.exists(f"{place}/e[1]")
     with pytest.raises(FileNotFoundError):
         threefs.rm(f"{place}/none[1]")
 

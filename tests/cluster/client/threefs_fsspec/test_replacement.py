@@ -6,9 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from threefs_client import AsyncFile
 from threefs_fsspec import ThreefsFileSystem, transfer
 
 from tests.harness.children import in_child
+from threefs.errors import NoSpace
 
 
 def names(threefs: ThreefsFileSystem, place: str) -> list[str]:
@@ -132,6 +134,34 @@ def test_a_transaction_defers_copies_too(threefs: ThreefsFileSystem, place: str,
     with threefs.transaction:
         copy_in()
     assert {name: threefs.cat_file(f"{place}/{name}") for name in names(threefs, place)} == wanted
+
+
+def test_a_touch_in_a_transaction_takes_the_place_of_nothing(threefs: ThreefsFileSystem, place: str) -> None:
+    """It emptied what the same transaction had written, and what others made before its end."""
+    with threefs.transaction:
+        threefs.pipe_file(f"{place}/a", b"written")
+        threefs.touch(f"{place}/a", truncate=False)
+        threefs.touch(f"{place}/b", truncate=False)
+        threefs.client.write_file(f"{place}/b", b"of another program")
+    assert threefs.cat_file(f"{place}/a") == b"written"
+    assert threefs.cat_file(f"{place}/b") == b"of another program" and names(threefs, place) == ["a", "b"]
+
+
+def test_a_file_of_a_transaction_is_stored_at_once(
+    threefs: ThreefsFileSystem, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a commit finds wrong comes behind files that have their names already."""
+
+    async def full(file: AsyncFile) -> None:
+        raise NoSpace("full")
+
+    with threefs.transaction:
+        with monkeypatch.context() as patched:
+            patched.setattr(AsyncFile, "flush", full)
+            with pytest.raises(OSError, match="full"):
+                threefs.pipe_file(f"{place}/a", b"1")
+        threefs.pipe_file(f"{place}/b", b"2")
+    assert names(threefs, place) == ["b"]
 
 
 def test_what_could_not_be_written_is_no_part_of_a_transaction(threefs: ThreefsFileSystem, place: str) -> None:
