@@ -345,7 +345,9 @@ class Handle:
 
     def append_finished(self, reserved: AppendRange) -> None:
         """The bytes are written, or the caller has given up: the next report ends the place, and those before it."""
-        self._last_append = reserved.truncate_version, reserved.end
+        last = reserved.truncate_version, reserved.end
+        if last != self._last_append:  # also behind a report that the write itself has sent, because of a quota
+            self._last_append, self._needs_sync = last, True
 
     def check_write(self, offset: int, length: int) -> None:
         """Raise QuotaExceeded, and what `check_writable` raises, before anything is sent."""

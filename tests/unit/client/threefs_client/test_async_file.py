@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.data import handles
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
@@ -395,8 +396,16 @@ def test_a_batch_reads_holes_beside_the_appends_of_its_own_file() -> None:
     play(scene, chunk_bytes=64 * KIB)
 
 
-def test_a_file_that_was_appended_to_and_made_longer_is_read_by_others() -> None:
+@pytest.mark.parametrize("has_quota", [False, True])
+def test_a_file_that_was_appended_to_and_made_longer_is_read_by_others(
+    has_quota: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a quota the write reports its length, and not that it was the end of an append."""
+    monkeypatch.setattr(handles, "_QUOTA_SYNC_BYTES", 4 * KIB * KIB)
+
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"")
+        files.meta.files[b"a"].by_user = has_quota
         async with await fs.open("/a", "ab+") as file:
             await file.write(b"x" * 5 * KIB * KIB)
             await file.truncate(6 * KIB * KIB)
