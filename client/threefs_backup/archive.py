@@ -147,12 +147,12 @@ def newest(directory: Path, role: str) -> Snapshot | None:
 
 
 def check_dump(snapshot: Snapshot) -> None:
-    """Raises Corrupt if a byte of the snapshot has changed since it was written."""
-    with snapshot.dump.open("rb") as source:
-        try:
+    """Raises Corrupt if a byte of the snapshot has changed since it was written, or cannot be read any more."""
+    try:
+        with snapshot.dump.open("rb") as source:
             dump.check_whole(source)
-        except Corrupt as error:
-            raise Corrupt(f"{snapshot.dump}: {error}") from None
+    except OSError as error:  # Corrupt is one
+        raise Corrupt(f"{snapshot.dump}: {error}") from None
 
 
 class SnapshotWriter:

@@ -15,6 +15,7 @@ from threefs_cli import processes
 from threefs_cli.processes import Process
 
 NAME = "cluster.json"
+UNFINISHED = f"{NAME}.unfinished"
 EMBEDDED, ETCD, POSTGRESQL = "embedded", "etcd", "postgresql"
 ENGINES = (EMBEDDED, ETCD, POSTGRESQL)
 MANAGER, META, STORAGE = "threefs_manager", "threefs_meta", "threefs_storage"
@@ -166,7 +167,7 @@ def _program(row: dict[str, Any]) -> Program:
 def save(directory: Path, cluster: ClusterFile) -> None:
     """Replace the file in one step: a command that is killed leaves the old one."""
     content = {"address": cluster.address, **dataclasses.asdict(cluster)}
-    unfinished = directory / f"{NAME}.unfinished"
+    unfinished = directory / UNFINISHED
     unfinished.touch(mode=0o600)
     unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     unfinished.replace(directory / NAME)

@@ -196,7 +196,7 @@ class LocalCluster:
         if not there.is_dir():
             raise NotADirectory(f"{there} is a file; name a directory, existing or new")
         holds_none = there == self.directory and self.load() is None
-        if holds_none and any(entry.name != _LOCK_NAME for entry in there.iterdir()):
+        if holds_none and any(entry.name not in (_LOCK_NAME, cluster_file.UNFINISHED) for entry in there.iterdir()):
             raise AlreadyExists(f"{there} is not empty and holds no cluster; choose another directory")
 
     def _load_or_plan(self, plan: Plan | None, port: int) -> ClusterFile:

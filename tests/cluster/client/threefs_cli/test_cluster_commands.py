@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from threefs_cli import cluster_commands
+from threefs_cli import cluster_commands, cluster_file
 from threefs_cli.main import main
 
 from tests.harness.command_line import CommandLine
@@ -62,6 +62,13 @@ def test_a_directory_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
     assert code == 1 and "is not empty and holds no cluster" in printed
     assert tmp_path.stat().st_mode & 0o7777 == 0o1777
     assert (tmp_path / "lock").read_text() == "theirs"
+
+
+def test_a_first_start_that_was_cut_short_is_repeated(tmp_path: Path) -> None:
+    for name in ("lock", cluster_file.UNFINISHED):
+        (tmp_path / name).touch()
+    code, printed = run("up", "--dir", str(tmp_path), "--dry-run")
+    assert code == 0 and printed.startswith("would start ")
 
 
 def test_impossible_plans(directory: str) -> None:

@@ -124,3 +124,12 @@ def test_a_damaged_description_is_reported(tmp_path: Path) -> None:
         (snapshot.directory / "info.json").write_text(content)
         with pytest.raises(Corrupt, match=r"info\.json"):
             archive.newest(tmp_path, "meta")
+
+
+def test_a_snapshot_that_cannot_be_read_is_damaged(tmp_path: Path) -> None:
+    """The error of the disk ended the backup, at each start of it."""
+    snapshot = make(tmp_path)
+    snapshot.dump.unlink()
+    snapshot.dump.symlink_to("/proc/self/mem")  # nothing lies at its beginning, and the kernel says EIO
+    with pytest.raises(Corrupt, match=r"base\.dump"):
+        archive.check_dump(snapshot)
