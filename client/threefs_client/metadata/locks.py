@@ -17,6 +17,7 @@ END = (1 << 64) - 1  # of a range: to the end of the file, wherever that will be
 _BACKOFF = Backoff(0.005, 0.25)
 #: Between the attempts of an unlock in the background, each of which waits for an answer itself.
 _UNLOCK_PAUSE_S = 1.0
+_MOST_LEASES = 3  # that end while one lock is asked for
 
 
 class LockOwner:
@@ -49,13 +50,18 @@ class LockOwner:
         self._calls = 0  # that are under way
         #: One request after the other: an older answer that came later would say that locks are held which are not.
         self._turn = asyncio.Lock()
-        self._unlocking: asyncio.Task[None] | None = None
+        self._grants = 0  # locks that were granted
+        self._unlocking: set[asyncio.Task[None]] = set()
         self._cancelling: asyncio.Task[None] | None = None
         self._is_queued = False  # the meta service has a record of the wait
         #: By number, the requests that nobody has answered: a service that hangs may still carry them out.
         self._unsettled: dict[int, Any] = {}
         self._lease = 0  # the number of the lease of the locks
         self._is_lost = False
+
+    @property
+    def _shown(self) -> str:
+        return self._name or f"inode {self._inode}"
 
     @property
     def is_held(self) -> bool:
@@ -68,13 +74,14 @@ class LockOwner:
 
     @property
     def unlocking(self) -> "asyncio.Task[None] | None":
-        """The unlock in the background, as long as it goes on."""
-        return None if self._unlocking is None or self._unlocking.done() else self._unlocking
+        """An unlock in the background, as long as it goes on."""
+        return next(iter(self._unlocking), None)
 
     @property
     def in_background(self) -> "list[asyncio.Task[None]]":
-        """The unlock and the end of a wait in the background, as long as they go on."""
-        return [task for task in (self._unlocking, self._cancelling) if task is not None and not task.done()]
+        """The unlocks and the end of a wait in the background, as long as they go on."""
+        cancelling = self._cancelling
+        return [*self._unlocking, *([] if cancelling is None or cancelling.done() else [cancelling])]
 
     @property
     def is_lost(self) -> bool:
@@ -153,7 +160,7 @@ class LockOwner:
     async def release(self, start: int = 0, end: int = END) -> None:
         """Unlock; bytes that are not locked are no error."""
         await self._finish_background()
-        if self._has_lease or self._unsettled:
+        if self._has_lease or self.may_hold:
             try:
                 await self._send(self._lock(pb.UNLOCK, start, end))
             finally:
@@ -182,7 +189,7 @@ class LockOwner:
             if pending:
                 raise Unavailable(
                     f"no meta service has confirmed within {timeout_s:g} s (option timeout_s) that an earlier lock on "
-                    f"{self._name or f'inode {self._inode}'} was released; try again"
+                    f"{self._shown} was released; try again"
                 )
 
     async def conflict(self, *, exclusive: bool, start: int = 0, end: int = END) -> pb.FileLock | None:
@@ -199,22 +206,36 @@ class LockOwner:
     def _lock(self, kind: pb.LockType, start: int, end: int) -> pb.FileLock:
         return pb.FileLock(kind=self._kind, type=kind, owner=self._owner, start=start, end=end, pid=self._pid)
 
-    async def _send(self, lock: pb.FileLock, *, wait: bool = False, end_wait: bool = False) -> None:
+    async def _send(
+        self, lock: pb.FileLock, *, wait: bool = False, end_wait: bool = False, if_grants: int | None = None
+    ) -> None:
+        """With `if_grants`, only if no more locks than these were granted before its turn came."""
         async with self._turn:
-            await self._settle()
-            request: Any = pb.LockRequest(
-                mutation=self._context.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
-            )
-            try:
-                blocked = await self._call(request)
-            except BaseException as error:
-                if not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN:
-                    self._unsettled[request.mutation.request] = request
-                raise
+            if if_grants is not None and if_grants != self._grants:
+                return
+            for _ in range(_MOST_LEASES):
+                await self._settle()
+                blocked = await self._request(lock, wait, end_wait)
+                if blocked or lock.type == pb.UNLOCK or self._ranges:
+                    break  # else it was granted under a lease that had ended when the answer came
+            else:
+                raise Unavailable(f"leases of this client end before it can use a lock on {self._shown}; try again")
+            self._grants += not blocked and lock.type != pb.UNLOCK
         if blocked:
-            raise Locked(f"{self._name or f'inode {self._inode}'} is locked by another owner")
+            raise Locked(f"{self._shown} is locked by another owner")
         if wait:
             self._is_queued = False  # the lock was granted
+
+    async def _request(self, lock: pb.FileLock, wait: bool, end_wait: bool) -> bool:
+        request: Any = pb.LockRequest(
+            mutation=self._context.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
+        )
+        try:
+            return await self._call(request)
+        except BaseException as error:
+            if not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN:
+                self._unsettled[request.mutation.request] = request
+            raise
 
     async def _settle(self) -> None:
         """Repeat what was not answered, so that it was made, or never will be. An unlock that came late would take the
@@ -241,7 +262,8 @@ class LockOwner:
             raise paths.with_file_name(error, self._inode, self._name) from None
         finally:
             self._calls -= 1
-        self._ranges = reply.held
+        # The first answer to a repeated request is that of before: its lease may have ended since, with its locks.
+        self._ranges = reply.held if reply.lease >= self._context.lease.number else 0
         self._is_queued = self._is_queued or reply.blocked
         return bool(reply.blocked)
 
@@ -268,17 +290,27 @@ class LockOwner:
         """Unlock in the background, until it is confirmed: the lease, which would end the lock, may be needed for other
         things for ever."""
 
+        grants = self._grants
+
         async def unlock() -> None:
-            while True:
-                try:
-                    await self._send(self._lock(pb.UNLOCK, start, end))
-                    break
-                except ThreefsError as error:
-                    if error.retry is Retry.NEVER:
-                        break
-                await self._context.clock.sleep(_UNLOCK_PAUSE_S)
-            self._users -= 1
-            self._release_lease()
+            try:
+                await self._unlock_until_confirmed(start, end, grants)
+            finally:
+                self._users -= 1
+                self._release_lease()
 
         self._users += 1
-        self._unlocking = self._context.background.run("unlock of a file", unlock())
+        task = self._context.background.run("unlock of a file", unlock())
+        self._unlocking.add(task)
+        task.add_done_callback(self._unlocking.discard)
+
+    async def _unlock_until_confirmed(self, start: int, end: int, grants: int) -> None:
+        """Unless another task of the owner gets a lock meanwhile, which relies on it."""
+        while True:
+            try:
+                await self._send(self._lock(pb.UNLOCK, start, end), if_grants=grants)
+                return
+            except ThreefsError as error:
+                if error.retry is Retry.NEVER:
+                    return
+            await self._context.clock.sleep(_UNLOCK_PAUSE_S)

@@ -1,19 +1,18 @@
 """A client's locks: waiting, giving up, and what they mean for its lease."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.metadata.locks import LockOwner
 
+from tests.harness.lock_meta import HangingMeta, LockMeta, play
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.background import cancel_and_wait
 from threefs.errors import (
-    ConnectionLost,
     InvalidArgument,
     Locked,
     OutcomeUnknown,
@@ -22,86 +21,6 @@ from threefs.errors import (
     Unavailable,
 )
 from threefs.wire import meta_pb2 as pb
-
-
-class LockMeta:
-    """Whole-file locks, exclusive ones only, by owner."""
-
-    def __init__(self) -> None:
-        self.holder = 0
-        self.lease = 1
-        self.requests: list[Any] = []
-        self.error: BaseException | None = None
-        self.is_away = False  # it may do what it is asked for, and does not say so
-
-    async def answer(self, name: str, request: Any) -> Any:
-        self.requests.append(request)
-        if self.is_away:
-            raise ConnectionLost("no answer")
-        if name == "RenewLease":
-            return pb.RenewLeaseReply(lease=self.lease)
-        lock = request.lock
-        if name == "QueryLock":
-            held = pb.FileLock(type=pb.EXCLUSIVE, owner=self.holder, pid=9)
-            return pb.QueryLockReply(conflict=held if self.holder not in (0, lock.owner) else None)
-        if self.error is not None:
-            error, self.error = self.error, None
-            raise error
-        if self.holder not in (0, lock.owner):
-            if lock.type != pb.UNLOCK:
-                raise Locked
-            return pb.LockReply()
-        self.holder = 0 if lock.type == pb.UNLOCK else lock.owner
-        return pb.LockReply(lease=self.lease if self.holder else 0, held=int(self.holder != 0))
-
-
-class HangingMeta(LockMeta):
-    """It may hang with what it is asked for, and carry it out later. What it has carried out it does not do again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hangs = False  # with the next lock or unlock
-        self._hung: list[Any] = []
-        self._outcomes: dict[int, Any] = {}
-
-    async def answer(self, name: str, request: Any) -> Any:
-        if name == "Lock" and self.hangs:
-            self.hangs = False
-            self._hung.append(type(request).FromString(request.SerializeToString()))
-            await asyncio.Event().wait()
-        return await self._once(name, request)
-
-    async def _once(self, name: str, request: Any) -> Any:
-        if name != "Lock":
-            return await super().answer(name, request)
-        number = request.mutation.request
-        if number not in self._outcomes:
-            try:
-                self._outcomes[number] = await super().answer(name, request)
-            except Locked as error:
-                if not request.mutation.again:
-                    raise
-                self._outcomes[number] = error
-        if isinstance(self._outcomes[number], Locked):
-            raise self._outcomes[number]
-        return self._outcomes[number]
-
-    async def go_on(self) -> None:
-        for request in self._hung:
-            with contextlib.suppress(Locked):
-                await self._once("Lock", request)
-
-
-def play(scene: Callable[[MemoryFiles, Any], Awaitable[None]], kind: type[LockMeta] = LockMeta) -> None:
-    async def run() -> None:
-        files = MemoryFiles()
-        meta = kind()
-        files.peers.meta = meta  # type: ignore[assignment]
-        await scene(files, meta)
-        assert files.context.lease._holders == 0, "what was entered was left"
-        await files.context.lease.close()
-
-    run_virtual(run())
 
 
 def test_a_second_owner_waits_until_the_first_is_done() -> None:
@@ -416,5 +335,99 @@ def test_requests_of_one_owner_at_once_hold_the_lease_once_and_as_long_as_they_n
             await asyncio.gather(owner.release(), owner.acquire(exclusive=True))
         assert owner.is_held and files.context.lease._holders == 1
         await owner.release()
+
+    play(scene)
+
+
+def test_a_lock_of_a_lease_that_ended_before_the_answer_came_is_asked_for_anew() -> None:
+    """The repeat of a request gets the answer of before: the lock was another client's by then, and two had it."""
+
+    async def scene(files: MemoryFiles, meta: HangingMeta) -> None:
+        answer, healed = meta.answer, asyncio.Event()
+
+        async def late(name: str, request: Any) -> Any:
+            reply = await answer(name, request)
+            if name == "Lock" and not healed.is_set():
+                await healed.wait()
+            return reply
+
+        meta.answer = late  # type: ignore[method-assign]
+        owner = LockOwner(files.context, 5, 1)
+        asking = asyncio.ensure_future(owner.acquire(exclusive=True))
+        await asyncio.sleep(0.01)
+        meta.holder, meta.lease = 1234, 2
+        await files.context.lease.renew_now()
+        healed.set()
+        await asyncio.sleep(1)
+        assert not asking.done() and not owner.is_held, "another client has it"
+        meta.holder = 0
+        await asking
+        assert owner.is_held and not owner.is_lost and meta.holder == 1
+        await owner.release()
+
+    play(scene, HangingMeta)
+
+
+def test_leases_that_end_all_the_time_bring_no_lock() -> None:
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        owner = LockOwner(files.context, 5, 1)
+        files.context.lease.number = 9
+        with pytest.raises(Unavailable, match="try again"):
+            await owner.acquire(exclusive=True)
+        assert not owner.is_held and len(meta.requests) < 9
+
+    play(scene)
+
+
+def test_a_task_that_gives_up_takes_no_lock_away_from_another_task_of_its_owner() -> None:
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        answer = meta.answer
+
+        async def slow(name: str, request: Any) -> Any:
+            await asyncio.sleep(0.1)
+            return await answer(name, request)
+
+        meta.answer = slow  # type: ignore[method-assign]
+        owner = LockOwner(files.context, 5, 1)
+        first, second = (asyncio.ensure_future(owner.acquire(exclusive=True)) for _ in range(2))
+        await asyncio.sleep(0.05)
+        await cancel_and_wait(second)
+        await first
+        await asyncio.sleep(1)
+        assert owner.is_held and meta.holder == 1
+        await owner.release()
+
+    play(scene)
+
+
+def test_no_unlock_of_several_in_the_background_takes_a_later_lock() -> None:
+    """Only the last one was known. An earlier one that paused came behind the lock."""
+
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        for outage_s in (0.5, 3.0, 5.25, 6.0, 7.5, 10.75):
+            owner = LockOwner(files.context, 5, 1)
+            meta.is_away = True
+            tasks = [asyncio.ensure_future(owner.acquire(exclusive=True)) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            await cancel_and_wait(*tasks)
+            await asyncio.sleep(outage_s)
+            meta.is_away = False
+            await owner.acquire(exclusive=True)
+            await asyncio.sleep(5)
+            assert owner.is_held and meta.holder == 1, f"after {outage_s} s"
+            await owner.release()
+
+    play(scene)
+
+
+def test_an_unlock_that_dies_keeps_no_lease(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        owner = LockOwner(files.context, 5, 1)
+        await owner.acquire(exclusive=True)
+        meta.error = RuntimeError("a fault of ours")
+        owner.unlock_soon()
+        await asyncio.sleep(1)
+        await owner.release()
+        assert files.context.lease._holders == 0
 
     play(scene)
