@@ -73,8 +73,11 @@ class Context:
         """The namespace for a transaction that changes something, or for one step of it."""
         return Namespace(tx, self.logical_clock.stamp(), self.random, self.quotas, memo, creator)
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, timeout_s: float = retry.TIMEOUT_S) -> T:
-        """Run `work` in a transaction until that commits (`threefs.kv.retry.run`). Returns what it returned.
+    async def transact(
+        self, work: Callable[[Transaction], Awaitable[T]], *, timeout_s: float = retry.TIMEOUT_S, numbers: int = 1
+    ) -> T:
+        """Run `work` in a transaction until that commits (`threefs.kv.retry.run`). Returns what it returned. It needs
+        so many inode numbers if it needs any.
 
         `work` may run several times, also after a commit of unknown outcome: it must find out in its transaction
         whether an earlier run was committed, or do the same again.
@@ -86,5 +89,5 @@ class Context:
                 )
             except OutOfNumbers:
                 pass
-            await self.allocator.refill()
+            await self.allocator.refill(numbers)
         raise Throttled("other calls take all inode numbers")

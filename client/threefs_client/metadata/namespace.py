@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 
 from threefs import layout as layouts
 from threefs.errors import InvalidArgument, NotADirectory, NotFound, ProtocolError, ThreefsError, error_of
@@ -234,16 +235,20 @@ class NamespaceApi:
             await self._remove(path, pb.ANYTHING, recursive)
 
     async def _remove_piecewise(self, top: Path) -> None:
-        """Remove a tree entry by entry, so that permissions are checked for each."""
+        """Remove a tree entry by entry, so that permissions are checked for each. What is gone already is left out."""
         if (await self.stat(top, follow=False)).is_directory:
             await self._check_removable(top)
             directories: dict[str, None] = {}
             async for directory, _, others in self.walk(top, with_attributes=False):
                 directories[directory] = None
                 for entry in others:
-                    await self.unlink(paths.join(directory, entry.name))
-            for directory in reversed(directories):
-                await self.rmdir(directory)
+                    with suppress(NotFound):
+                        await self.unlink(paths.join(directory, entry.name))
+            whole, *below = directories
+            for directory in reversed(below):
+                with suppress(NotFound):
+                    await self.rmdir(directory)
+            await self.rmdir(whole)
         else:
             await self.unlink(top)
 
@@ -254,7 +259,8 @@ class NamespaceApi:
         async for directory, below, others in self.walk(top, with_attributes=False):
             if (below or others) and directory != checked:  # an empty one is removed from the directory above
                 checked = directory
-                await self.access(directory, os.W_OK | os.X_OK)
+                with suppress(NotFound):
+                    await self.access(directory, os.W_OK | os.X_OK)
 
     async def unlink(self, path: Path) -> None:
         """Remove anything but a directory."""

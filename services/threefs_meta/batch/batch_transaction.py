@@ -10,7 +10,6 @@ change that was left to a call of its own stays so, because by now that call may
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
@@ -91,6 +90,7 @@ class _Batch:
         self.changes = list(request.changes)
         self.kinds = [change.WhichOneof("kind") for change in self.changes]
         self._results: list[bytes | None] = [None] * len(self.changes)
+        self.waits_for_numbers = True  # of inodes; else changes that need some are left to calls of their own
 
     @property
     def results(self) -> list[bytes]:
@@ -115,12 +115,16 @@ class _Batch:
 
     async def _run_transaction(self, start: int, end: int, timeout_s: float) -> None:
         context = self.context
-        with contextlib.suppress(ThreefsError):  # changes that need no numbers go on
-            await context.allocator.refill(self.kinds[start:end].count("create"))
+        numbers = self.kinds[start:end].count("create")
+        try:
+            await context.allocator.refill(numbers)
+            self.waits_for_numbers = True
+        except ThreefsError:  # changes that need no numbers go on
+            self.waits_for_numbers = False
         for _ in range(_MAX_RECALLS):
             try:
                 self._results[start:end] = await context.transact(
-                    partial(self._attempt, start, end), timeout_s=timeout_s
+                    partial(self._attempt, start, end), timeout_s=timeout_s, numbers=max(1, numbers)
                 )
                 return
             except DelegationHeld as error:  # all changes wait, mostly for some milliseconds
@@ -186,7 +190,9 @@ class _BatchTransaction:
         self._tx.savepoint()
         try:
             made = await self._apply_same_kind(start, end)
-        except (ThreefsError, OutOfNumbers):  # the change meets the error again when it is made alone
+        except (ThreefsError, OutOfNumbers) as error:  # the change meets the error again when it is made alone
+            if isinstance(error, OutOfNumbers) and self._batch.waits_for_numbers:
+                raise  # others have taken them since, and the transaction begins again
             self._rollback()
             self._singly_until = end
             return 0
@@ -260,6 +266,8 @@ class _BatchTransaction:
         except ThreefsError as error:
             return error if error.retry is Retry.NEVER else RETRY_ALONE  # it may succeed later
         except OutOfNumbers:
+            if self._batch.waits_for_numbers:
+                raise
             return RETRY_ALONE
 
     def _work(self, number: int) -> Work:

@@ -278,6 +278,25 @@ def test_a_user_that_may_not_remove_all_of_a_tree_removes_nothing(denied: bytes)
     assert not [request for request in requests if isinstance(request, pb.RemoveRequest)]
 
 
+def test_what_others_remove_of_a_tree_meanwhile_keeps_none_of_the_rest() -> None:
+    """The rest stayed. `trash empty` took the error for that of a whole tree that is gone, and ended well."""
+    tree = {b"/top": [("a", pb.FILE), ("b", pb.FILE), ("d", pb.DIRECTORY), ("e", pb.DIRECTORY)]}
+
+    def answer(name: str, request: Any) -> Any:
+        if name in ("Stat", "Access"):
+            return pb.InodeReply(inode=DIRECTORY)
+        if name == "List":
+            entries = tree.get(request.place.path, [("x", pb.FILE)])
+            return pb.ListReply(entries=[pb.Entry(name=e.encode(), type=kind) for e, kind in entries])
+        if request.place.path in (b"/top/a", b"/top/d/x", b"/top/d"):
+            raise NotFound("it was put back")
+        return pb.RemoveReply()
+
+    _, requests = go(answer, lambda fs: fs.acting_as(5, 5).remove("/top", recursive=True))
+    removed = [request.place.path for request in requests if isinstance(request, pb.RemoveRequest)]
+    assert removed == [b"/top/a", b"/top/b", b"/top/d/x", b"/top/e/x", b"/top/e", b"/top/d", b"/top"]
+
+
 def test_the_usage_of_a_tree_leaves_out_what_is_removed_meanwhile() -> None:
     def answer(name: str, request: Any) -> Any:
         if name == "Stat":

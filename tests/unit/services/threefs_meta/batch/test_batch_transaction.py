@@ -257,6 +257,25 @@ async def test_one_that_fails_among_new_files_takes_none_with_it(bench: MetaBenc
     assert await bench.names("/") == ["1", "3", "full"] and await bench.names("/full") == ["1"]
 
 
+@pytest.mark.parametrize(("left", "batches", "size"), [(256, 16, 256), (300, 4, 256), (300, 8, 64)])
+async def test_batches_at_the_end_of_a_block_of_numbers_wait_for_the_next_one(
+    bench: MetaBench, left: int, batches: int, size: int
+) -> None:
+    """All found the same numbers left. Those that came second were left to their clients, change by change."""
+    numbers = bench.context.allocator
+    await numbers.refill()
+    while numbers.left > left:
+        await numbers.allocate()
+
+    async def alone(batch: int) -> int:
+        identity = pb.Mutation(client=CLIENT, request=10_000 + 1000 * batch)
+        changes = [create_of(f"/{batch}-{number}") for number in range(size)]
+        reply = await answered(bench, pb.BatchRequest(mutation=identity, changes=changes))
+        return sum(result.retry_alone for result in reply.results)
+
+    assert await asyncio.gather(*map(alone, range(batches))) == [0] * batches
+
+
 async def test_what_fails_together_is_not_tried_together_again(bench: MetaBench) -> None:
     await bench.mkdir("/full")
     await bench.set_quota("/full", limit_inodes=1)
