@@ -17,6 +17,7 @@ import structlog
 
 from threefs.env.clock import CLOCK
 from threefs.env.eager import StartedCoroutine
+from threefs.env.shielded_wait import shielded
 from threefs.env.worker_threads import ThreadWorker
 from threefs.telemetry.histogram import Histogram
 from threefs_fuse import dispatch, init_handshake, protocol, replies, requests, signals
@@ -314,7 +315,7 @@ class Session:
         task = self._loop.create_task(self._notifier.run(self.notify, notification))
         self._notifying.add(task)
         task.add_done_callback(self._notifying.discard)
-        await asyncio.shield(task)
+        await shielded(task)
 
     def notify(self, notification: bytes) -> None:
         """Send a notification. On the loop only one that the kernel takes without waiting."""

@@ -26,6 +26,7 @@ import numpy as np
 
 from threefs.checksums import Buffer
 from threefs.env.eager import StartedCoroutine
+from threefs.env.shielded_wait import shielded
 from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import FULL_DISK, DiskFailed, NoSpace
 
@@ -134,7 +135,7 @@ async def run_to_completion(work: Coroutine[Any, Any, T] | asyncio.Future[T]) ->
             result: T = done.value
             return result
     try:
-        return await asyncio.shield(future)
+        return await shielded(future)
     except asyncio.CancelledError:
         while not future.done():
             with contextlib.suppress(asyncio.CancelledError):

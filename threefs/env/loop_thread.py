@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from threefs.env.shielded_wait import shielded
+
 T = TypeVar("T")
 
 #: The time for storing unsaved data when the program ends. A cluster that does not answer must not keep the program.
@@ -99,7 +101,7 @@ class LoopThread:
             raise
         waiting = asyncio.wrap_future(outcome)
         try:
-            return await asyncio.shield(waiting)
+            return await shielded(waiting)
         except asyncio.CancelledError:
             self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # after `begin`
             await asyncio.wait([waiting])

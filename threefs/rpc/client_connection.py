@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError, Message
 
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer, Stream
+from threefs.env.shielded_wait import shielded
 from threefs.errors import (
     Cancelled,
     ConnectionLost,
@@ -292,7 +293,7 @@ class ClientConnection:
             received = self._stream.received_bytes
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await asyncio.shield(pong)  # other callers may wait for it
+                    return await shielded(pong)  # other callers may wait for it
             except TimeoutError:
                 if self._stream.received_bytes == received:
                     break

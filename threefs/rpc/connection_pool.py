@@ -10,6 +10,7 @@ from typing import Any
 from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer, Net
+from threefs.env.shielded_wait import shielded
 from threefs.errors import (
     ConnectionIdle,
     ConnectionLost,
@@ -89,7 +90,7 @@ class ConnectionPool:
             task.add_done_callback(lambda done: self._opened(address, traffic, done))
         try:
             async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(task)  # other callers may wait for it
+                return await shielded(task)  # other callers may wait for it
         except TimeoutError:
             raise Unavailable(f"cannot connect to {address}: no answer within {timeout_s:.1f} s") from None
         except asyncio.CancelledError:

@@ -15,6 +15,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+from threefs.env.shielded_wait import shielded
 from threefs.errors import DeadlineExceeded, LockLost, OutcomeUnknown, SessionLost, ThreefsError, Unavailable
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs_client.data.dirty_extents import DirtyExtents, Extent, clip
@@ -255,7 +256,7 @@ class WriteBehind:
         Cancelling the call does not stop the flush, because the bytes in flight are nowhere else.
         """
         before = self.errors.current
-        failure = await asyncio.shield(asyncio.ensure_future(self._flush(True)))
+        failure = await shielded(asyncio.ensure_future(self._flush(True)))
         if not self._keeps_failed:  # those of a flush that was waited for are lost as well; kept ones were sent again
             failure = self.errors.check(before)
         if failure is not None:

@@ -13,6 +13,7 @@ from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.bounded_dict import BoundedDict
 from threefs.env.clock import Clock
 from threefs.env.random import Random
+from threefs.env.shielded_wait import shielded
 from threefs.errors import OutcomeUnknown, ProtocolError, SessionLost, ThreefsError
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.lease import Lease
@@ -102,7 +103,7 @@ class PrecreatedFiles:
         call = asyncio.ensure_future(self._make(path, caller, max(wanted, self._waiting)))
         self._calls.add(call)
         call.add_done_callback(self._call_ended)
-        await asyncio.shield(call)
+        await shielded(call)
 
     def _call_ended(self, call: "asyncio.Future[None]") -> None:
         self._calls.discard(call)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from threefs.env.shielded_wait import shielded
 from threefs_mount.cache.cached_listing import CachedListing
 from threefs_mount.cache.dirent_columns import Attributes, DirentPage, ListedAttributes
 
@@ -51,7 +52,7 @@ class ListingCache:
             return await self._revalidate(number, state, program)
         if state.queued is None:  # a question under way may have been sent before an entry was added
             state.queued = asyncio.get_running_loop().create_task(self._revalidate(number, state, program))
-        return await asyncio.shield(state.queued)
+        return await shielded(state.queued)
 
     async def prefetch(self, number: int) -> None:
         """A program has looked up the names of the directory up to the last one, and may list it next. Without a

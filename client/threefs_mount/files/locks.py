@@ -16,6 +16,7 @@ from threefs_client.metadata.locks import END, LockOwner
 from threefs_fuse.requests import Lock
 
 from threefs.backoff import Backoff
+from threefs.env.shielded_wait import shielded
 from threefs.errors import InvalidArgument, Locked
 from threefs.wire import meta_pb2 as pb
 
@@ -137,7 +138,7 @@ class FileLocks:
         """Wait for a call that was sent even if this task is cancelled, because the lock may have been granted."""
         attempt = asyncio.ensure_future(work)
         try:
-            return await asyncio.shield(attempt)
+            return await shielded(attempt)
         except asyncio.CancelledError:
             if await attempt:
                 return True

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from threefs.env.shielded_wait import shielded
 from threefs.errors import LockLost, ThreefsError
 from threefs_mount.files.flush_deadline import FlushDeadline
 from threefs_mount.files.open_file import OpenFile
@@ -50,7 +51,7 @@ class OpenHandle:
         """Cancelling the call does not stop the sync. The file's errors record what is lost in any case."""
         sync = partial(self.file.sync, only_data=only_data)
         try:
-            await asyncio.shield(asyncio.ensure_future(self.flush_deadline.sync(self.file, sync)))
+            await shielded(asyncio.ensure_future(self.flush_deadline.sync(self.file, sync)))
         except ThreefsError as error:
             return error
         return None

@@ -10,6 +10,7 @@ import enum
 
 from threefs.background import cancel_and_wait
 from threefs.env.clock import Clock
+from threefs.env.shielded_wait import shielded
 from threefs.errors import NoSpace, NotServing, ThreefsError, TooFewReplicas, Unavailable
 from threefs.ids import TargetId
 from threefs.routing import ChainMember, PublicState
@@ -51,7 +52,7 @@ class PeerRoomQuery:
         if known is None or known[0] != version or now - known[1] >= _KEPT_S:
             asked = asyncio.create_task(self._ask_all(target, _CHUNKS * chunk_bytes))
             known = self._answers[target.target_id] = (version, now, asked)
-        return await asyncio.shield(known[2])
+        return await shielded(known[2])
 
     async def absences(self, target: Target, chunk_bytes: int) -> str:
         """Why members of the chain do not serve, in words. Calls at the same time share one request."""
@@ -60,7 +61,7 @@ class PeerRoomQuery:
         if known is None or known[0] != version or now - known[1] >= _KEPT_S:
             asked = asyncio.create_task(self._ask_absent(target, _CHUNKS * chunk_bytes))
             known = self._absences[target.target_id] = (version, now, asked)
-        return await asyncio.shield(known[2])
+        return await shielded(known[2])
 
     def nodes(self, target: Target) -> str:
         """Those of all members of the chain, in words. Those that are out of it were not asked."""
