@@ -16,6 +16,7 @@ from threefs_client.context import ClientContext
 from threefs_client.paths import Path
 
 TOP = "/.trash"
+_NO_NAME = b"."  # of an entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,9 @@ class Trash:
                 if more := reply.more:
                     after = next_place("the trash", after, reply.next)
 
-    async def _page(self, owner: int, after: bytes = b"", limit: int = 0) -> pb.ListTrashReply | None:
+    async def _page(self, owner: int, after: bytes = b"", only: bytes = b"") -> pb.ListTrashReply | None:
         """Items of one owner. None: that owner has no trash, also if somebody has made something else in its place."""
-        request = pb.ListTrashRequest(place=paths.place(_of_owner(owner)), after=after, limit=limit)
+        request = pb.ListTrashRequest(place=paths.place(_of_owner(owner)), after=after, only=only)
         try:
             return await self._namespace._call(methods.LIST_TRASH, request)
         except (NotFound, NotADirectory, InvalidArgument):
@@ -127,7 +128,7 @@ class Trash:
         number of items."""
         count = 0
         for owner in await self._owners(uid):
-            if await self._page(owner, limit=1) is None:
+            if await self._page(owner, only=_NO_NAME) is None:
                 continue  # a directory of somebody, or a link to one, is no trash
             try:
                 async for entry in self._namespace.list(_of_owner(owner)):

@@ -10,7 +10,15 @@ from threefs_client.metadata.namespace import requested_layout
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
-from threefs.errors import AccessDenied, FileTooLarge, InvalidArgument, NotFound, PermissionDenied, ProtocolError
+from threefs.errors import (
+    AccessDenied,
+    Corrupt,
+    FileTooLarge,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ProtocolError,
+)
 from threefs.wire import meta_pb2 as pb
 
 
@@ -295,6 +303,19 @@ def test_what_others_remove_of_a_tree_meanwhile_keeps_none_of_the_rest() -> None
     _, requests = go(answer, lambda fs: fs.acting_as(5, 5).remove("/top", recursive=True))
     removed = [request.place.path for request in requests if isinstance(request, pb.RemoveRequest)]
     assert removed == [b"/top/a", b"/top/b", b"/top/d/x", b"/top/e/x", b"/top/e", b"/top/d", b"/top"]
+
+
+def test_a_damaged_record_of_the_trash_keeps_nobody_from_emptying_it() -> None:
+    def answer(name: str, request: Any) -> Any:
+        if name == "ListTrash":
+            if not request.only:
+                raise Corrupt("the record of an item")
+            return pb.ListTrashReply()
+        if name == "List":
+            return pb.ListReply(entries=[pb.Entry(name=b"a", type=pb.FILE)])
+        return pb.RemoveReply()
+
+    assert go(answer, lambda fs: fs.trash.empty(5))[0] == 1
 
 
 def test_the_usage_of_a_tree_leaves_out_what_is_removed_meanwhile() -> None:
