@@ -29,6 +29,12 @@ def test_nothing_is_violated(seed: int) -> None:
     assert outcome.operations and outcome.virtual_s > 10
 
 
+def test_a_cluster_starts_also_with_a_store_that_leaves_many_renewals_unanswered() -> None:
+    """As long as that lasts nobody may stay primary long enough for all chains to be whole at once."""
+    outcome = run(30718)
+    assert not outcome.violations, "\n".join([*outcome.trace, *outcome.violations])
+
+
 @pytest.mark.parametrize("seed", [11, 954])  # in the second one new inode numbers are drawn under conflicts
 def test_a_seed_is_the_same_run_in_every_interpreter(seed: int) -> None:
     told = []
