@@ -8,6 +8,7 @@ store tells of it: a request of a restored store that was lost, or emptied, may 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 from threefs.cluster.manager_records import METADATA_KEY
@@ -16,7 +17,7 @@ from threefs.env.net import Net
 from threefs.errors import InvalidArgument, NodeInUse, StrangeStore, Unavailable
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
-from threefs.routing import NodeKind, Routing
+from threefs.routing import Node, NodeKind, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import nobody_listens
@@ -162,23 +163,36 @@ class SoleService:
         if not address:
             return await admit()
         async with self._turn:
-            await self._check(address, routing(), detector)
+            await self._check(address, routing, detector)
             admitted = await admit()
             self._admitted = address
             return admitted
 
-    async def _check(self, address: str, routing: Routing, detector: FailureDetector) -> None:
-        """Raises NodeInUse while another meta service lives than the one at `address`."""
-        for node in list(routing.nodes.values()):
+    async def _check(self, address: str, routing: Callable[[], Routing], detector: FailureDetector) -> None:
+        """Raises NodeInUse while another meta service lives than the one at `address`. Who is silent is looked up anew
+        after each wait: this process may have been suspended in it."""
+        ended: set[Node] = set()
+        while (other := self._other(address, routing(), detector, ended)) is not None:
+            if not await nobody_listens(self._net, other.address, self._clock):
+                raise NodeInUse(
+                    f"a meta service lives at {other.address}, and its store is for one process, so the store at "
+                    f"{address} is a copy; stop one of them. A service that has died is given up after "
+                    f"{routing().lease_s:g} s of silence"
+                )
+            ended.add(other)
+
+    def _other(
+        self, address: str, routing: Routing, detector: FailureDetector, ended: AbstractSet[Node]
+    ) -> Node | None:
+        """Another meta service that is not silent, and none of those that have ended. Those that wait for their turn do
+        not count."""
+        for node in routing.nodes.values():
             if (
                 node.kind is NodeKind.META
                 and node.address not in ("", address)
-                and self._admitted in ("", node.address)  # those that wait for their turn do not count
+                and node not in ended
+                and self._admitted in ("", node.address)
                 and not detector.is_silent(node.node_id, routing.lease_s)
-                and not await nobody_listens(self._net, node.address, self._clock)
             ):
-                raise NodeInUse(
-                    f"a meta service lives at {node.address}, and its store is for one process, so the store at "
-                    f"{address} is a copy; stop one of them. A service that has died is given up after "
-                    f"{routing.lease_s:g} s of silence"
-                )
+                return node
+        return None

@@ -10,7 +10,7 @@ from tests.harness.beating_nodes import Bench, run
 from tests.harness.clocks import SteppedClock
 from threefs import routing as routing_module
 from threefs.env.net import RealNet
-from threefs.errors import InvalidArgument, NodeInUse, StrangeStore, Unavailable
+from threefs.errors import ConnectionRefused, InvalidArgument, NodeInUse, StrangeStore, Unavailable
 from threefs.ids import NodeId
 from threefs.kv.memory import MemoryEngine
 from threefs.routing import Routing
@@ -285,5 +285,38 @@ def test_a_copy_is_not_admitted_for_a_silence_while_the_manager_was_suspended() 
         asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
         with pytest.raises(NodeInUse, match="alive at m:1"):
             await manager.register(registration("m:3", 6))
+
+    run(body)
+
+
+class Suspending(Listening):
+    """The manager is suspended while it asks at m:1, where nobody listens."""
+
+    async def connect(self, address: str, timeout_s: float) -> Any:
+        if address == "m:1":
+            asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
+            raise ConnectionRefused("refused")
+        return await super().connect(address, timeout_s)
+
+
+def test_nor_for_one_while_it_asked_whether_another_service_listens() -> None:
+    """The services after that one were taken for silent."""
+
+    async def body(bench: Bench) -> None:
+        manager = bench.manager
+        manager._sole_service._net = Suspending()  # type: ignore[assignment]
+        beats = []
+        for incarnation, address in enumerate(("m:1", "m:2"), 5):
+            request = pb.RegisterRequest(kind=pb.META, address=address, incarnation=incarnation)
+            node_id = (await manager.register(request)).node_id
+            beats.append(pb.HeartbeatRequest(node_id=node_id, incarnation=incarnation))
+        for _ in range(20):
+            await asyncio.sleep(0.05)  # the term lasts longer than T
+            for beat in beats:
+                await manager.heartbeat(beat)
+        cluster_id = manager._publisher.routing.cluster_id
+        copy = pb.AdmitStoreRequest(cluster_id=cluster_id, store_id="aa", generation=5, sole_address="m:3")
+        with pytest.raises(NodeInUse, match="lives at m:2"):
+            await manager.admit_store(copy)
 
     run(body)
