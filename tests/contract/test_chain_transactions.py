@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.store.cluster_store import Writer
 
@@ -9,7 +10,7 @@ from tests.harness.chain_desk import Desk, Moody, at_desk
 from tests.harness.chain_harness import until
 from tests.harness.terms import take
 from tests.harness.virtual_time import run_virtual
-from threefs.errors import Conflict
+from threefs.errors import Conflict, InvalidArgument
 from threefs.ids import NodeId, TargetId
 from threefs.routing import PublicState
 from threefs.wire import manager_pb2 as pb
@@ -176,6 +177,60 @@ async def check_suspended_before_a_repeat(desk: Desk) -> None:
 def test_r9_nor_when_the_transaction_looks_at_the_members_anew() -> None:
     """It took all of them for dead: no copy of the chain served, and all but one were filled anew."""
     at_desk(1, check_suspended_before_a_repeat)
+
+
+async def check_suspended_before_a_call(desk: Desk) -> None:
+    request = pb.AcceptLossRequest(chain_id=1, target_id=10_001, chain_version=1, dry_run=True)
+    desk.clock.advance(11_000)  # T is 10,000 s
+    with pytest.raises(InvalidArgument, match="is served"):
+        await desk.controller.accept_loss(request)
+    assert (desk.heartbeat(1), desk.heartbeat(2)) == (1, 1), "nobody is fenced"
+
+
+def test_r9_nor_when_an_administrator_asks_to_accept_the_loss_of_a_chain_that_is_served() -> None:
+    """The call was refused, and then no copy of the chain served."""
+    at_desk(1, check_suspended_before_a_call)
+
+
+async def check_loss_of_a_served_chain(desk: Desk) -> None:
+    for _ in range(12):
+        desk.clock.advance(1000)  # node 1 is silent for T, and the next sweep finds it
+        desk.controller._notice_suspension()
+        assert desk.heartbeat(2) == 1
+    request = pb.AcceptLossRequest(chain_id=1, target_id=10_001, chain_version=1)
+    with pytest.raises(InvalidArgument, match="is served"):
+        await desk.controller.accept_loss(request)
+    assert desk.heartbeat(1) == 1
+
+
+def test_a_call_that_is_refused_fences_nobody() -> None:
+    at_desk(1, check_loss_of_a_served_chain)
+
+
+async def check_suspended_before_a_loss(desk: Desk) -> None:
+    for node in (1, 2):
+        desk.controller.on_process_death(NodeId(node))
+    await desk.controller.wait_idle(10)
+    desk.heartbeat(1, store_id=6)
+    await desk.controller.wait_idle(10)
+    (chain,) = desk.publisher.routing.chains.values()
+    assert {member.state for member in chain.members} == {LASTSRV}
+    request = pb.AcceptLossRequest(chain_id=1, target_id=10_001, chain_version=chain.version)
+    dry = pb.AcceptLossRequest(chain_id=1, target_id=10_001, chain_version=chain.version, dry_run=True)
+    desk.clock.advance(11_000)  # T is 10,000 s
+    assert (await desk.controller.accept_loss(dry)).serving == (10_001,)
+
+    def suspend() -> None:
+        desk.engine.before = lambda: None
+        desk.clock.advance(11_000)
+        raise Conflict
+
+    desk.engine.before = suspend
+    assert (await desk.controller.accept_loss(request)).serving == (10_001,)
+
+
+def test_a_loss_is_accepted_by_what_lived_before_the_manager_was_suspended() -> None:
+    at_desk(1, check_suspended_before_a_loss)
 
 
 async def check_suspended_at_the_start(desk: Desk) -> None:

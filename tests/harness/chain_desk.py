@@ -92,7 +92,7 @@ class Desk:
         self.publisher.start_term(routing, 1)
         self.engine.committed.clear()
 
-    def heartbeat(self, node: int) -> int:
+    def heartbeat(self, node: int, store_id: int = 5) -> int:
         """How many leases the node gets when it knows everything."""
         self.clock.advance(0.001)
         routing = self.publisher.routing
@@ -101,7 +101,7 @@ class Desk:
                 target_id=node * 10_000 + n,
                 chain_version=routing.chains[ChainId(n)].version,
                 local_state=pb.LOCAL_UPTODATE,
-                store_id=5,
+                store_id=store_id,
             )
             for n in range(1, self.count + 1)
         ]

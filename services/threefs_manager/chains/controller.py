@@ -20,7 +20,7 @@ from threefs_manager.chains.move_executor import MoveExecutor, stored_moves
 from threefs_manager.chains.moves import Move
 from threefs_manager.chains.resync_progress import ResyncProgress
 from threefs_manager.chains.steady_chains import SteadyChains
-from threefs_manager.chains.transitions import Observed, accept_loss, must_give_way, next_chain
+from threefs_manager.chains.transitions import Observed, accept_loss, check_unserved, must_give_way, next_chain
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.stale_stores import target_stores
@@ -248,7 +248,7 @@ class ChainController:
 
         One that comes back registers again. Each start at another port makes a new node, so old ones would pile up.
         """
-        routing = self._publisher.routing
+        routing = self.routing_to_judge()  # it may have been suspended while it read the store
         gone = {
             node.node_id: node.incarnation
             for node in routing.nodes.values()
@@ -307,7 +307,7 @@ class ChainController:
     async def accept_loss(self, request: pb.AcceptLossRequest) -> Chain:
         """An administrator lets one target serve a lost chain with what it has. Raises NotFound, InvalidArgument."""
         chain_id, chosen = ChainId(request.chain_id), TargetId(request.target_id)
-        routing = self._publisher.routing
+        routing = self.routing_to_judge()
         if chain_id not in routing.chains:
             raise NotFound(f"chain {chain_id} does not exist; `threefs status` lists the chains")
         if request.dry_run:
@@ -316,11 +316,13 @@ class ChainController:
         attempted: list[tuple[Chain, Chain]] = []
 
         async def write(writer: Writer) -> tuple[Chain, Chain]:
+            self._notice_suspension()
             chain = writer.routing.chains[chain_id]
             if attempted and (chain == attempted[-1][1] or self.history.has(attempted[-1][1])):
                 return attempted[-1]  # an earlier attempt of unknown outcome has done it
             after = self._without_lost(chain, routing, request)
             report = self._failure_detector.report(chosen)
+            assert not chain.serving, "R7: nothing is given up of a chain that is served"
             assert report is not None, "a target that could serve has reported"
             target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id, hold=Hold.NONE)
             writer.put_chains([after], [target])
@@ -351,6 +353,7 @@ class ChainController:
                 f"chain {chain.chain_id} has changed: its version is {chain.version}, not {request.chain_version}; "
                 "look at it again with `threefs status`"
             )
+        check_unserved(chain)  # before the members are evaluated, which fences those that are silent
         known = self._failure_detector.evaluate(chain, routing, routing.lease_s)
         alive = {t for t in known if self._failure_detector.could_serve(t, routing.lease_s)}
         return accept_loss(chain, TargetId(request.target_id), known, alive)

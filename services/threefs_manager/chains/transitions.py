@@ -120,15 +120,20 @@ def must_give_way(chain: Chain, min_replicas: int) -> bool:
     return chain.state(chain.leaving) is SYNCING or len(chain.staying) >= min_replicas
 
 
+def check_unserved(chain: Chain) -> None:
+    """Raises InvalidArgument for a chain that has lost nothing."""
+    if chain.serving:
+        raise InvalidArgument(f"chain {chain.chain_id} is served: nothing of it is lost, and nothing is to be accepted")
+
+
 def accept_loss(chain: Chain, chosen: TargetId, observed: Observed, alive: AbstractSet[TargetId]) -> Chain:
     """The chain after an administrator has given up what only its lost targets have: `chosen` serves alone with what it
     has, and the others resync from it. `alive` are the targets that could serve, whatever is on their disks.
 
     Raises InvalidArgument if nothing has to be given up, or if `chosen` cannot serve.
     """
+    check_unserved(chain)
     states = {member.target_id: member.state for member in chain.members}
-    if SERVING in states.values():
-        raise InvalidArgument(f"chain {chain.chain_id} is served: nothing of it is lost, and nothing is to be accepted")
     for target, state in states.items():
         if state is LASTSRV and _is_alive(target, observed):
             raise InvalidArgument(

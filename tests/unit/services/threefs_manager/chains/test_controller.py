@@ -208,6 +208,30 @@ def test_addresses_of_meta_services_that_are_gone_are_forgotten() -> None:
     run(check_forgotten_meta_services)
 
 
+async def check_living_meta_service(bench: Bench) -> None:
+    manager, controller = bench.manager, bench.manager._controller
+    assert controller is not None
+    node_id = (await manager.register(pb.RegisterRequest(kind=pb.META, address="m:1", incarnation=1))).node_id
+    suspended = False
+
+    async def suspend() -> None:
+        nonlocal suspended
+        suspended = True
+        asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
+
+    for beats in range(40):
+        await asyncio.sleep(0.05)  # the term lasts longer than T
+        await manager.heartbeat(pb.HeartbeatRequest(node_id=node_id, incarnation=1))
+        if beats == 20:
+            controller.on_caught_up, controller._store.may_be_ahead = suspend, True
+    assert suspended and manager._publisher.routing.meta_addresses() == ("m:1",)
+
+
+def test_a_meta_service_stays_although_the_manager_was_suspended_while_it_read_the_store_again() -> None:
+    """No service of the metadata store was known then: a copy could have been admitted beside it."""
+    run(check_living_meta_service)
+
+
 async def check_accepted_loss(bench: Bench) -> None:
     """All disks were exchanged while nothing ran: the chain waits for ever, until an administrator gives up."""
     await asyncio.sleep(0.1)
