@@ -13,7 +13,7 @@ from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import EMPTY, Chain, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
-from threefs_manager.chains.move_progress import MoveProgress
+from threefs_manager.chains.move_progress import MoveProgress, lasting
 from threefs_manager.chains.moves import Move, MoveBounds, MoveStep, next_step
 from threefs_manager.chains.transitions import add_member, keep_leaving, mark_leaving, must_give_way
 from threefs_manager.nodes.failure_detector import FailureDetector
@@ -47,10 +47,10 @@ class MoveExecutor:
         self._publisher = publisher
         self._failure_detector = failure_detector
         self._clock = clock
-        #: Targets that are being added: since when they are offline, and when they were it last.
+        #: Targets that are being added: since when they are offline, and when they were seen so last.
         self._offline: dict[TargetId, tuple[float, float]] = {}
         self._gave_up_at: dict[NodeId, float] = {}  # when a target that was being added on a node was given up last
-        self._stuck: dict[ChainId, float] = {}  # chains whose leaving target is needed, and since when
+        self._stuck: dict[ChainId, tuple[float, float]] = {}  # chains whose leaving target is needed, in the same way
         self._plan_at = 0.0  # by the clock: large plans take a while
         self._progress = MoveProgress(clock)
         self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
@@ -69,12 +69,12 @@ class MoveExecutor:
     async def advance(self) -> set[ChainId]:
         """One step of each move that may go on; returns the chains that have changed. Raises ThreefsError."""
         await self._forget_removed()
+        self._progress.observe(self.moves.values(), self._publisher.routing, self._failure_detector.report)
         await self._withdraw_futile()
         await self._end_stuck()
         if not any(map(self._holds_up_plans, self.moves.values())):
             await self._plan_next()
         routing = self._publisher.routing
-        self._progress.observe(self.moves.values(), routing, self._failure_detector.report)
         going = {
             chain_id: move
             for chain_id, move in self.moves.items()
@@ -281,7 +281,7 @@ class MoveExecutor:
         cluster = writer.cluster
         stored = await stored_moves(writer)
         for move in planned:
-            if move.chain_id in stored or not _is_possible(move, writer.routing):
+            if move.chain_id in stored or not moves.is_possible(move, writer.routing):
                 continue
             if move.added:
                 cluster.next_target = max(cluster.next_target, FIRST_ADDED_TARGET) + 1
@@ -331,8 +331,7 @@ class MoveExecutor:
         routing, now = self._publisher.routing, self._clock.monotonic()
         offline = {move.added for move in self.moves.values() if self._is_away(move, routing)}
         # One that is offline again within T is as full as before: it has only looked what was removed.
-        away = {target: times for target, times in self._offline.items() if now - times[1] < routing.lease_s}
-        self._offline = away | {target: (away.get(target, (now, now))[0], now) for target in offline}
+        self._offline = lasting(self._offline, offline, now, routing.lease_s)
         futile = {move for move in self.moves.values() if self._is_futile(move, routing)}
         if not futile:
             return
@@ -375,8 +374,8 @@ class MoveExecutor:
         plan begins with what there is, and takes away what does not serve first. The record of a move may be lost."""
         routing, now = self._publisher.routing, self._clock.monotonic()
         stuck = _stuck_chains(self._look_through(routing)[3], routing)
-        self._stuck = {chain_id: self._stuck.get(chain_id, now) for chain_id in stuck}
-        due = [c for c, since in self._stuck.items() if now - since >= _GIVE_UP_LEASES * routing.lease_s][:_BATCH]
+        self._stuck = lasting(self._stuck, stuck, now, routing.lease_s)
+        due = [c for c in stuck if now - self._stuck[c][0] >= _GIVE_UP_LEASES * routing.lease_s][:_BATCH]
         if not due:
             return
 
@@ -461,14 +460,6 @@ class MoveExecutor:
 async def stored_moves(writer: Writer) -> dict[ChainId, Move]:
     """All moves that there are."""
     return {move.chain_id: move for move in map(moves.from_wire, await writer.moves())}
-
-
-def _is_possible(move: Move, routing: Routing) -> bool:
-    """Whether there is what the move takes away, and a node for what it adds."""
-    if move.removed and routing.chains[move.chain_id].state(move.removed) is None:
-        return False
-    node = routing.nodes.get(move.added_node)
-    return not move.added or (node is not None and not node.draining)
 
 
 def _stuck_chains(chain_ids: Iterable[ChainId], routing: Routing) -> list[ChainId]:

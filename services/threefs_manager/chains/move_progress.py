@@ -2,8 +2,9 @@
 primary counts anew."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from threefs.env.clock import Clock
 from threefs.ids import TargetId
@@ -13,6 +14,7 @@ from threefs_manager.chains.moves import NO_TARGET, Move
 
 #: A rate is not told before: heartbeats come once in a while.
 _MIN_S = 1.0
+T = TypeVar("T")
 Report = Callable[[TargetId], pb.TargetReport | None]
 
 
@@ -39,9 +41,14 @@ class MoveProgress:
         self._clock = clock
         self._begins: dict[TargetId, _Begin] = {}
         self._stands: dict[TargetId, _Stand] = {}
+        self._observed_at = clock.monotonic()
 
     def observe(self, moves: Iterable[Move], routing: Routing, report: Report) -> None:
-        """Call it again and again, so that the beginnings are noticed."""
+        """Call it again and again, so that the beginnings are noticed. Nobody knows what was done in a gap of T: this
+        process may have been suspended, or without its store."""
+        before, self._observed_at = self._observed_at, self._clock.monotonic()
+        if self._observed_at - before >= routing.lease_s:
+            self._stands = {}
         begins, stands = {}, {}
         for move in moves:
             found = report(move.added) if is_filling(move, routing) else None
@@ -87,3 +94,12 @@ class MoveProgress:
 
 def is_filling(move: Move, routing: Routing) -> bool:
     return bool(move.added) and routing.chains[move.chain_id].state(move.added) is PublicState.SYNCING
+
+
+def lasting(
+    known: Mapping[T, tuple[float, float]], found: Iterable[T], now: float, gap_s: float
+) -> dict[T, tuple[float, float]]:
+    """Since when each of those that were found is so, and when it was found last. After a longer gap it begins anew: in
+    that time this process may have been suspended, or without its store."""
+    kept = {each: times for each, times in known.items() if now - times[1] < gap_s}
+    return kept | {each: (kept.get(each, (now, now))[0], now) for each in found}

@@ -81,6 +81,14 @@ def is_sensible(move: Move, chain: Chain) -> bool:
     return all(member.state is PublicState.SERVING for member in chain.members)
 
 
+def is_possible(move: Move, routing: Routing) -> bool:
+    """Whether there is what the move takes away, and a node for what it adds."""
+    if move.removed and routing.chains[move.chain_id].state(move.removed) is None:
+        return False
+    node = routing.nodes.get(move.added_node)
+    return not move.added or (node is not None and not node.draining)
+
+
 def draining_nodes(routing: Routing) -> set[NodeId]:
     """The nodes whose targets are to go to others."""
     return {node.node_id for node in routing.nodes.values() if node.draining}
