@@ -190,9 +190,7 @@ class Routing:
 
     def shortage(self, chain: ChainId) -> str:
         """That the chain takes no writes of clients because too few of its targets serve, in words. Empty: it may."""
-        known = self.chains.get(chain)
-        tables = [table for table, chains in self.tables.items() if chain in chains]
-        needed = max((self.min_replicas.get(table, 1) for table in tables), default=1)
+        known, needed = self.chains.get(chain), self.minimum(chain)
         if known is None or len(known.serving) >= needed:
             return ""
         copies = f"{len(known.serving)} of {len(known.members)} copies, and at least {needed} are needed for a write"
@@ -201,8 +199,13 @@ class Routing:
             "are full (`threefs status`)"
         )
 
+    def minimum(self, chain: ChainId) -> int:
+        """How many targets of the chain must serve, for it to take writes of clients."""
+        tables = [table for table, chains in self.tables.items() if chain in chains]
+        return max((self.min_replicas.get(table, 1) for table in tables), default=1)
+
     def minimums(self) -> dict[ChainId, int]:
-        """How many targets of each chain must serve, for it to take writes of clients; of one that is not there 1."""
+        """The minimum of each chain; of one that is not there 1."""
         found: dict[ChainId, int] = {}
         for table, minimum in self.min_replicas.items():
             for chain in self.tables.get(table, ()):

@@ -29,6 +29,13 @@ def held_out(chain: Chain, routing: Routing) -> list[TargetId]:
     ]
 
 
+def giving_way(chain: Chain, routing: Routing) -> list[TargetId]:
+    """The serving members that leave the write path now, because an administrator holds them."""
+    held = [target for target in chain.serving if routing.hold(target) is not Hold.NONE]
+    minimum = routing.minimum(chain.chain_id) if held else 1
+    return [target for target in held if routing.yields(target, chain, minimum)]
+
+
 def plan(routing: Routing, targets: Sequence[TargetId], hold: Hold) -> list[pb.HeldChain]:
     """The effect on the chains of these targets. Raises NotFound, and InvalidArgument for what takes a chain below
     its minimum, unless the hold is forced."""

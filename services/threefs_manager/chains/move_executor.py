@@ -10,9 +10,10 @@ import structlog
 from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.env.clock import Clock
 from threefs.ids import ChainId, NodeId, TableId, TargetId
-from threefs.routing import EMPTY, Chain, Node, NodeKind, PublicState, Routing, Target
+from threefs.routing import EMPTY, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
+from threefs_manager.chains.holds import giving_way
 from threefs_manager.chains.move_progress import MoveProgress, lasting
 from threefs_manager.chains.moves import Move, MoveBounds, MoveStep, next_step
 from threefs_manager.chains.transitions import add_member, keep_leaving, mark_leaving, must_give_way
@@ -104,7 +105,7 @@ class MoveExecutor:
                     replaced[move.chain_id] = stored
                     continue
                 chain = writer.routing.chains[move.chain_id]
-                match self._next_step(move, chain):
+                match self._next_step(move, writer.routing):
                     case MoveStep.ADD if carried[move.added_node] >= MAX_TARGETS_PER_DISK:
                         # What was to leave that disk is there still, and may stay after all: the next plan sees.
                         writer.drop_move(move.chain_id)
@@ -135,12 +136,15 @@ class MoveExecutor:
             _LOG.info("a chain has moved", chain=move.chain_id, added=move.added, removed=move.removed)
         return changed
 
-    def _next_step(self, move: Move, chain: Chain) -> MoveStep:
+    def _next_step(self, move: Move, routing: Routing) -> MoveStep:
+        chain = routing.chains[move.chain_id]
         staying = [target for target in chain.serving if target != move.removed]
-        return next_step(move, chain, is_damaged=not all(map(self._failure_detector.reports_sound, staying)))
+        step = next_step(move, chain, is_damaged=not all(map(self._failure_detector.reports_sound, staying)))
+        # First goes whom an administrator has taken out of service: with one less it would stay, for ever.
+        return MoveStep.WAIT if step is MoveStep.MARK_LEAVING and giving_way(chain, routing) else step
 
     def _waits(self, move: Move) -> bool:
-        return self._next_step(move, self._publisher.routing.chains[move.chain_id]) is MoveStep.WAIT
+        return self._next_step(move, self._publisher.routing) is MoveStep.WAIT
 
     def _holds_up_plans(self, move: Move) -> bool:
         """Whether other moves are planned only after this one. One that waits for a lost disk may wait for ever."""

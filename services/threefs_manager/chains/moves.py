@@ -8,6 +8,8 @@ The state of a move is the chain itself, so it goes on wherever a manager or a n
     nothing is added, the removed target serves,   wait: what does not serve may have been lost; the next plan takes
     and another member does not                    that one away
     another member serves damaged chunks           wait: the removed target may have their only good copies
+    an administrator takes another one out of      wait: it was accepted because the removed target serves
+    service, which serves still
     the removed target is a member                 it is marked as leaving
     the removed target is leaving                  wait: it goes when enough others serve
     nothing is removed, the added target serves    the move is done
