@@ -58,7 +58,8 @@ async def create_table(
     async def find(writer: Writer) -> pb.ChainTable | None:
         return next((one for one in await writer.chain_tables() if one.created_by == request.call_id), None)
 
-    known, _ = await store.change(find)
+    known, seen = await store.change(find)
+    publisher.publish(seen)  # nobody may have heard yet of the table that an earlier attempt has made
     if known is not None:  # checked below, it would have no room beside itself
         return _reply(known)
     replicas = request.replicas or cluster.replicas

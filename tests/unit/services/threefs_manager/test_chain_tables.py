@@ -84,6 +84,23 @@ def test_a_repeat_of_the_call_needs_no_room_for_another_table() -> None:
     run_moving(body)
 
 
+def test_a_table_that_a_repeat_of_the_call_is_told_of_can_be_used() -> None:
+    """The first call has made it, and waits for the answer of the store yet."""
+    engine = SilentEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        async def repeat() -> None:
+            table = (await nodes.manager.create_table(call(targets_per_disk=2))).table
+            status = await nodes.manager.get_status(pb.GetStatusRequest())
+            assert {chain.chain_id for chain in status.chains} >= set(table.chains)
+
+        engine.silent_about, engine.after_silence = TABLE, repeat
+        await nodes.manager.create_table(call(targets_per_disk=2))
+        assert engine.silent_about is None
+
+    run_moving(body, engine)
+
+
 def test_a_new_chain_is_served_by_those_that_live_and_knows_their_stores() -> None:
     """A disk that is exchanged after that must be found: so no target serves before its store is recorded."""
 
