@@ -5,6 +5,7 @@ the default, which programs it concerns, and whether a running process takes a n
 settings file of the process, else from the configuration of the cluster, else it is the default.
 """
 
+import contextlib
 import difflib
 import enum
 from collections.abc import Callable, Mapping, Sequence
@@ -244,11 +245,12 @@ def shown(key: Key, value: Value) -> str:
     return f"{value:g}"
 
 
-def values_of(texts: Mapping[str, str]) -> dict[str, Value]:
-    """The values of all keys: what is set, else the defaults. Raises InvalidArgument for what this release does not
-    take."""
+def _values_of(texts: Mapping[str, str]) -> dict[str, Value]:
+    """The values of all keys: what is set, else the defaults, also for what only a later release takes."""
     found = {name: key.default for name, key in KEYS.items()}
-    found.update((name, parse(find(name), text)) for name, text in texts.items())
+    for name in KEYS.keys() & texts.keys():
+        with contextlib.suppress(InvalidArgument):
+            found[name] = parse(KEYS[name], texts[name])
     return found
 
 
@@ -282,8 +284,7 @@ def changed(texts: Mapping[str, str], changes: Mapping[str, str | None]) -> dict
             find(name)
         else:
             after[name] = text_of(parse(find(name), text))
-    known = {name: text for name, text in after.items() if name in KEYS}  # a later release may have set others
-    check_together(values_of(known))
+    check_together(_values_of(after))
     return dict(sorted(after.items()))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from threefs import configuration
 from threefs.configuration import KEYS, Configuration, Role, Source, Value
+from threefs.errors import InvalidArgument
 from threefs.wire import manager_pb2 as pb
 
 STATE_WORDS = {
@@ -89,7 +90,10 @@ class Process:
         """(the value in force, its source, why it is not that of the cluster, the reason of a refusal)."""
         if self.report is None:
             return None, Source.CLUSTER, "does not say", ""
-        value, source, state = configuration.in_force(name, current, self.report)
+        try:
+            value, source, state = configuration.in_force(name, current, self.report)
+        except InvalidArgument:  # a later release takes it, and this one does not know how to show it
+            return None, Source.CLUSTER, "a value of another release", ""
         reason = next((key.reason for key in self.report.keys if key.name == name), "")
         return value, source, STATE_WORDS[state], reason
 

@@ -111,6 +111,16 @@ def test_a_value_of_a_later_release_is_kept() -> None:
     assert configuration.changed(later, {"log_level": "debug"}) == {"log_level": "debug", "of_a_later_release": "1"}
 
 
+def test_a_value_that_is_out_of_bounds_only_here_keeps_no_other_key_from_a_change() -> None:
+    """A later release has other bounds. Its key was named in the error about the one that was set."""
+    later = {"full_ratio": "1.5"}
+    assert configuration.changed(later, {"log_level": "debug"}) == {"full_ratio": "1.5", "log_level": "debug"}
+    with pytest.raises(InvalidArgument, match=r"nearly_full_ratio \(0.99\) must be below"):
+        configuration.changed(later, {"nearly_full_ratio": "0.99"})  # processes of this release have the default
+    with pytest.raises(InvalidArgument, match="full_ratio is from"):
+        configuration.changed({}, later)
+
+
 def test_a_value_of_a_later_release_can_be_taken_back() -> None:
     """Else every process of this release refuses it, and health warns of that, for ever."""
     assert configuration.changed({"of_a_later_release": "1", "log_level": "debug"}, {"of_a_later_release": None}) == {

@@ -148,3 +148,8 @@ def test_a_refusal_has_its_reason() -> None:
     assert node(4, None).value("full_ratio", NEWEST)[0] is None
     described = node(4, REFUSES).described(NEWEST)
     assert (described["version"], described["state"], len(described["keys"])) == (3, "refused", 2)
+
+
+def test_a_value_that_only_a_later_release_takes_is_not_known() -> None:
+    later = Configuration(3, 1003, {"full_ratio": "1.5"})
+    assert node(4).value("full_ratio", later)[::2] == (None, "a value of another release")
