@@ -26,6 +26,8 @@ from threefs_cli.configured_processes import (
     leave_out,
     outcome_lines,
     processes,
+    successor,
+    superseded_line,
 )
 
 _APPLIED_S = 10.0  # for which a change waits until the processes have applied it
@@ -274,9 +276,10 @@ def _change(
     before, after = configuration.from_wire(reply.before), configuration.from_wire(reply.configuration)
     different = configuration.differences(before.texts, after.texts)
     changes = _changes(different)
-    outcomes = [one.outcome(different, after, is_planned=dry_run) for one in processes(status)] if different else []
-    of_clients = [name for name in sorted(different) if name not in KEYS or Role.CLIENT in KEYS[name].roles]
-    told = client_outcomes(clients(status), of_clients, after, is_planned=dry_run)
+    newest, kept = successor(after, different, status)
+    outcomes = [one.outcome(kept, newest, is_planned=dry_run) for one in processes(status)] if kept else []
+    of_clients = [name for name in kept if name not in KEYS or Role.CLIENT in KEYS[name].roles]
+    told = client_outcomes(clients(status), of_clients, newest, is_planned=dry_run)
     if selector.as_json:
         rows = [outcome.described() for outcome in outcomes]
         client_rows = [outcome.described() for outcome in told]
@@ -296,6 +299,8 @@ def _change(
     click.echo(f"{'would be ' if dry_run else ''}version {after.version}")
     for line in _difference_lines(changes):
         click.echo(f"    {line}")
+    if newest.version > after.version:
+        click.echo(superseded_line(newest, kept, different))
     for line in outcome_lines(outcomes):
         click.echo(line)
     for line in client_lines(told, of_clients):

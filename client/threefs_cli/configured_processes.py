@@ -1,7 +1,7 @@
 """The outcome of a configuration in the processes of a cluster: what nodes have said with their last heartbeats, and
 clients when they asked for the routing. Pure."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,6 +169,21 @@ def leave_out(status: pb.GetStatusReply, client_id: bytes) -> None:
     others = [one for one in status.clients if one.client_id != client_id]
     del status.clients[:]
     status.clients.extend(others)
+
+
+def successor(
+    after: Configuration, changed: Iterable[str], status: pb.GetStatusReply
+) -> tuple[Configuration, list[str]]:
+    """The version that the processes are asked for after a change, and the changed keys that have their new values in
+    it: somebody may have made another one since."""
+    found = configuration.from_wire(status.configuration)
+    newest = found if found.version > after.version else after
+    return newest, [name for name in sorted(changed) if newest.texts.get(name) == after.texts.get(name)]
+
+
+def superseded_line(newest: Configuration, kept: Collection[str], changed: Collection[str]) -> str:
+    lost = ", ".join(sorted(set(changed) - set(kept)))
+    return f"version {newest.version} has been made since" + (f", with another value of {lost}" if lost else "")
 
 
 def client_outcomes(

@@ -5,6 +5,8 @@ from threefs_cli.configured_processes import (
     clients,
     outcome_lines,
     processes,
+    successor,
+    superseded_line,
 )
 
 from threefs import configuration
@@ -103,6 +105,21 @@ def test_a_dry_run_says_who_would_take_what_and_when() -> None:
         "storage node 2 goes by its own settings file for full_ratio",
         "storage node 3 has not taken ballast_bytes, full_ratio, scrub_bytes_per_s (does not run)",
     ]
+
+
+def test_processes_are_asked_for_the_version_that_somebody_has_made_since() -> None:
+    """They were said to have taken nothing of the change, "behind, at version 3"."""
+    made = Configuration(2, 1002, {"full_ratio": "0.9", "scrub_bytes_per_s": "2000"})
+    status = pb.GetStatusReply(configuration=configuration.to_wire(NEWEST))
+    newest, kept = successor(made, made.texts, status)
+    assert list(outcome_lines([node(1).outcome(kept, newest, is_planned=False)])) == [
+        "storage node 1 has taken full_ratio"
+    ]
+    assert superseded_line(newest, kept, made.texts) == (
+        "version 3 has been made since, with another value of scrub_bytes_per_s"
+    )
+    assert superseded_line(newest, ["full_ratio"], ["full_ratio"]) == "version 3 has been made since"
+    assert successor(NEWEST, ["full_ratio"], status) == (NEWEST, ["full_ratio"])
 
 
 OWN_OPTION = exceptions(("max_dirty_bytes", "4096", pb.OWN_FILE))
