@@ -146,19 +146,19 @@ class Manager:
         self.leading.set()
         _LOG.info("primary", epoch=store.epoch)
         try:
-            if self._inquiry is not None:
-                await self._inquire(store, self._inquiry)
+            await controller.run(partial(self._inquire, store, self._inquiry))
         except Fenced:
             return
-        await self._controller.run()
 
     async def _on_caught_up(self) -> None:
         await self._configuration.catch_up()
         if cluster_id := self._publisher.routing.cluster_id:  # perhaps it was made just now
             self._on_cluster(cluster_id)
 
-    async def _inquire(self, store: Store, inquiry: Inquiry) -> None:
+    async def _inquire(self, store: Store, inquiry: Inquiry | None) -> None:
         """Serve nothing from a restored store before it is known what it lacks. Raises Fenced, StrangeStore."""
+        if inquiry is None:
+            return
         if not inquiry.done.is_set():
             _LOG.warning("nothing is served yet", reason=inquiry.reason())
         await inquiry.wait_done(self._stale_store.check_fresh)

@@ -35,6 +35,10 @@ _PAUSE_S = 0.2
 _LOG = structlog.get_logger()
 
 
+async def _nothing() -> None:
+    pass
+
+
 class ChainController:
     """One per term as primary. Its task alone changes chains, one transaction after the other."""
 
@@ -96,11 +100,13 @@ class ChainController:
             except TimeoutError:
                 pass
 
-    async def run(self) -> None:
-        """Run until cancelled or another manager is primary. Raises StrangeStore for an older copy of the store."""
-        self._followed, self._ticked_at = self._publisher.routing, self._clock.monotonic()
-        ticking = asyncio.create_task(self._tick())
+    async def run(self, prepare: Callable[[], Awaitable[None]] = _nothing) -> None:
+        """Run until cancelled or another manager is primary; no chain is changed before `prepare` has ended, and what
+        it raises is raised. Raises StrangeStore for an older copy of the store."""
+        ticking = asyncio.create_task(self._tick())  # calls may judge nodes at once
         try:
+            await prepare()
+            self._followed = self._publisher.routing
             await self._run_repeatedly()
         finally:
             await cancel_and_wait(ticking)
@@ -441,10 +447,6 @@ class ChainController:
             if updated != stored:
                 changed.append(updated)
         return changed
-
-
-async def _nothing() -> None:
-    pass
 
 
 def in_write_path(routing: Routing, target: Target) -> bool:

@@ -1,15 +1,21 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
+from threefs_manager.election import Election
+from threefs_manager.service import Manager
 from threefs_manager.store.restore_inquiry import Inquiry
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench
+from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from tests.unit.services.threefs_manager.test_service import PLAN, storage
 from threefs import routing as routing_module
+from threefs.background import cancel_and_wait
 from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.errors import InvalidArgument, NotFound, StrangeStore, Unavailable
 from threefs.ids import ChainId, NodeId, TableId, TargetId
+from threefs.kv.memory import MemoryEngine
 from threefs.kv.restore_mark import read_mark, write_mark
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
@@ -282,3 +288,37 @@ async def test_processes_that_ran_on_have_to_register_again_first() -> None:
     again = await bench.start()
     assert list((await again.get_status(pb.GetStatusRequest())).awaited_nodes) == [1, 2, 3], "of one term"
     await bench.stop()
+
+
+def test_a_pause_between_registrations_at_a_restored_manager_is_no_suspension() -> None:
+    """Nothing else told it that it ran: each registration after a pause put off what waits for T."""
+
+    async def main() -> None:
+        engine = MemoryEngine()
+
+        async def start() -> tuple[Manager, "asyncio.Task[None]"]:
+            election = Election(engine, "one", length_s=1.0, exclusive=True, clock=LOOP_CLOCK)
+            manager = Manager(engine, election, lease_s=10.0, clock=LOOP_CLOCK)
+            running = asyncio.create_task(manager.run())
+            await manager.leading.wait()
+            return manager, running
+
+        manager, running = await start()
+        cluster_id = (await manager.init(PLAN)).cluster_id
+        await cancel_and_wait(running)
+        tx = engine.begin()
+        write_mark(tx, complete=True)
+        await tx.commit()
+        manager, running = await start()
+        began = LOOP_CLOCK.monotonic()
+        with capture_logs() as logs:
+            for _ in range(3):
+                await asyncio.sleep(5.0)
+                with pytest.raises(Unavailable, match="restored"):
+                    await manager.register(storage(1, "h:1", cluster_id=cluster_id))
+        assert not [line for line in logs if "suspended_s" in line]
+        await manager._stale_store.wait_heard()
+        assert LOOP_CLOCK.monotonic() - began < 16.0
+        await cancel_and_wait(running)
+
+    run_virtual(main())
