@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -61,7 +62,8 @@ class Targets:
         self._open_table = open_table
         self._memory = WorkingMemory()
         self._making_room = asyncio.Lock()
-        self._quarantining = asyncio.Lock()  # one store is removed by one task
+        #: By target: one store is removed by one task, and none comes there meanwhile.
+        self._quarantining = defaultdict[TargetId, asyncio.Lock](asyncio.Lock)
         self._failed_disks: dict[str, ThreefsError] = {}  # until the next start of the process
 
     def adopt(self, settings: EngineSettings) -> None:
@@ -187,14 +189,15 @@ class Targets:
     async def drop_quarantined(self) -> None:
         """Give the room of damaged stores back to the disk. Those stay that may have what no target that serves has,
         and those that cannot be deleted. Raises what the disk fails with when it is looked at."""
-        present = await self._disk.list_directory(self._directory)
         for target in list(self):
             place = place_of(self._directory / f"target-{target.target_id}")
-            is_there = not {place.name, f"{place.name}{LEAVING}"}.isdisjoint(present)
-            if is_there and len(target.chain.serving) > target.serving:
+            async with self._quarantining[target.target_id]:
+                present = await self._disk.list_directory(self._directory)
+                is_there = not {place.name, f"{place.name}{LEAVING}"}.isdisjoint(present)
+                if not is_there or len(target.chain.serving) == target.serving:  # now, not before it had its turn
+                    continue
                 try:
-                    async with self._quarantining:
-                        await self._disk.remove_directory(place)
+                    await self._disk.remove_directory(place)
                 except ThreefsError as error:  # there may be room by other means
                     _LOG.info("a quarantined store cannot be deleted", directory=str(place), error=str(error))
                 else:
@@ -263,7 +266,7 @@ class Targets:
         except Corrupt as error:
             if not has_other_copy(chain, target_id):
                 raise
-            async with self._quarantining:
+            async with self._quarantining[target_id]:
                 kept = await quarantine(directory, self._disk)
             _LOG.error("a damaged store is quarantined", target=target_id, directory=str(kept), error=error.message)
         return await self._open_engine(directory)

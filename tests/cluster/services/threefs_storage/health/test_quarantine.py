@@ -25,8 +25,8 @@ from tests.harness.chain_harness import (
 )
 from threefs.env.disk import LEAVING, RealDisk
 from threefs.errors import Corrupt, DiskFailed, NoSpace, StrangeStore
-from threefs.ids import NodeId
-from threefs.routing import LocalState, PublicState
+from threefs.ids import ChainId, NodeId, TargetId
+from threefs.routing import Chain, ChainMember, LocalState, PublicState, Routing, Target
 
 LASTSRV = PublicState.LASTSRV
 
@@ -230,6 +230,72 @@ async def test_a_store_in_quarantine_that_is_deleted_slowly_holds_no_recovery_up
         before.fail(Corrupt("a table is damaged"))
         chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
         await until(lambda: target.engine is not before and not target.leaving)
+
+
+async def test_a_store_in_quarantine_stays_if_the_others_fail_while_its_removal_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was deleted, though nobody else may have had what is in it."""
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, 3)
+        kept = await quarantined(chain)
+        targets, begun, may_end = chain[3].targets, asyncio.Event(), asyncio.Event()
+
+        async def fail(path: Path) -> None:
+            monkeypatch.undo()
+            begun.set()
+            await may_end.wait()
+            raise DiskFailed(f"{path}: Input/output error")
+
+        monkeypatch.setattr(targets._disk, "remove_directory", fail)
+        first = asyncio.create_task(targets.drop_quarantined())
+        await begun.wait()
+        second = asyncio.create_task(targets.drop_quarantined())
+        await asyncio.sleep(0.2)
+        chain.change((1, OFFLINE), (2, OFFLINE), (3, OFFLINE))
+        may_end.set()
+        await asyncio.gather(first, second)
+        assert kept.is_dir()
+
+
+async def test_a_damaged_store_is_replaced_while_one_of_another_target_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited in the task that recovers all targets of the process."""
+    ids = {ChainId(chain): (TargetId(100 + chain), TargetId(200 + chain)) for chain in (1, 2)}
+    named = {t: Target(t, NodeId(t // 100), chain) for chain, both in ids.items() for t in both}
+    chains = {c: Chain(c, 1, (ChainMember(o, SERVING), ChainMember(t, OFFLINE))) for c, (t, o) in ids.items()}
+    disk = RealDisk(threads=2)
+    targets = Targets(NodeId(1), tmp_path, disk, EngineSettings(ballast_bytes=0))
+    await targets.open(Routing(1, "c", {}, named, chains, {}))
+    kept = tmp_path / "target-101.damaged"
+    kept.mkdir()
+    begun, may_end, remove = asyncio.Event(), asyncio.Event(), disk.remove_directory
+
+    async def hang(path: Path) -> None:
+        if path == kept:
+            begun.set()
+            await may_end.wait()
+        await remove(path)
+
+    monkeypatch.setattr(disk, "remove_directory", hang)
+    deletion = asyncio.create_task(targets.drop_quarantined())
+    await begun.wait()
+    table, tries = targets._open_table, [Corrupt("a table is damaged")]
+
+    async def open_table(path: Path) -> Any:
+        if tries:
+            raise tries.pop()
+        return await table(path)
+
+    monkeypatch.setattr(targets, "_open_table", open_table)
+    async with asyncio.timeout(10):
+        await targets.reopen(targets.get(102))
+    assert (tmp_path / "target-102.damaged").is_dir() and kept.is_dir()
+    may_end.set()
+    await deletion
+    await targets.close()
+    await disk.close()
 
 
 async def test_a_removal_that_its_disk_has_cut_short_is_finished_when_the_disk_is_full(
