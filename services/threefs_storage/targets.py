@@ -13,7 +13,7 @@ import structlog
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import LEAVING, Disk
 from threefs.env.random import RANDOM, Random
-from threefs.errors import Corrupt, NotServing, ThreefsError
+from threefs.errors import Corrupt, DiskFailed, NotServing, ThreefsError, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, Routing
@@ -230,6 +230,9 @@ class Targets:
             with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
                 await target.engine.close()
             target.attach_engine(await self._engine(target.target_id, target.chain))
+        except (DiskFailed, Unavailable) as error:
+            target.engine.fail(error, even_closed=True)
+            raise
         finally:
             target.reopening = False
         self._note_disk(target)
@@ -255,7 +258,7 @@ class Targets:
         """Fail a target whose disk has failed: another one may have met that while its store was closed."""
         error = self._failed_disks.get(target.engine.space().disk)
         if error is not None:
-            target.engine.fail(error)
+            target.engine.fail(error, even_closed=True)
 
     async def _engine(self, target_id: TargetId, chain: Chain) -> ChunkEngine:
         """Open a store. One whose table is damaged is quarantined and replaced by an empty one, if another member may

@@ -10,6 +10,7 @@ import pytest
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.engine_settings import EngineSettings
+from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import CHUNK, SERVING
@@ -18,7 +19,7 @@ from tests.harness.simulated.disk import SimDisk
 from tests.harness.simulated.record_table import open_table
 from tests.harness.simulated_disk import new_disk, simulate
 from tests.harness.virtual_time import LOOP_CLOCK
-from threefs.errors import Corrupt, DiskFailed, NoSpace
+from threefs.errors import Corrupt, DiskFailed, NoSpace, Unavailable
 from threefs.ids import ChainId, ChunkId, NodeId, TargetId
 from threefs.routing import Chain, ChainMember, Routing, Target
 
@@ -148,6 +149,36 @@ def test_a_target_that_is_opened_again_after_its_table_failed_learns_that_its_di
             with pytest.raises(DiskFailed):
                 await targets.reopen(one)
             assert isinstance(one.engine.failure, DiskFailed) and one.leaving
+
+    simulate(main())
+
+
+@pytest.mark.parametrize("what", ["read", "space"])
+def test_a_disk_that_fails_while_a_store_on_it_could_not_be_opened_again_has_failed(what: str) -> None:
+    """It was reported as full, for ever: nothing is met in a store that is closed, but when it is opened."""
+
+    async def main() -> None:
+        disk = new_disk()
+        async with opened(disk, EngineSettings()) as targets:
+            await targets.open(routing_of(1, 2))
+            one, other = targets
+            open_table = targets._open_table
+
+            async def refuse(path: Path) -> RecordTable:
+                raise NoSpace("full")
+
+            targets._open_table = refuse
+            one.leave()
+            for target in (one, other):
+                with pytest.raises(NoSpace):
+                    await targets.reopen(target)
+            targets._open_table = open_table
+            disk.failing.add(what)
+            if what == "read":
+                with pytest.raises(Unavailable):
+                    await targets.reopen(one)
+            assert [bool(report.failure) for report in targets.reports()] == [True, True]
+            assert one.has_failed and other.has_failed
 
     simulate(main())
 

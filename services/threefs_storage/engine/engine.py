@@ -315,9 +315,10 @@ class ChunkEngine:
         elif record.committed.base_length < record.pending.base_length:
             self._writer.torn.add(block)
 
-    def fail(self, error: ThreefsError) -> None:
-        """Take no more changes. The first error counts, but the disk's replaces that of a table, and both NoSpace."""
-        if self._closed:
+    def fail(self, error: ThreefsError, *, even_closed: bool = False) -> None:
+        """Take no more changes. The first error counts, but the disk's replaces that of a table, and both NoSpace. What
+        is met in the files of a closed store says nothing of the disk; other errors of it count `even_closed`."""
+        if self._closed and not even_closed:
             return
         replaced = NoSpace if isinstance(error, Corrupt) else (NoSpace, Corrupt)
         if self.failure is None or (isinstance(self.failure, replaced) and not isinstance(error, NoSpace)):
@@ -365,7 +366,7 @@ class ChunkEngine:
         try:
             return self._files.space(self._store.blob_bytes, self._chunks)
         except DiskFailed as error:
-            self.fail(error)
+            self.fail(error, even_closed=True)
             return Space(0, 0, 0, self._chunks, 0)
 
     @contextmanager

@@ -122,7 +122,7 @@ class TargetRecovery:
             _LOG.info("quarantined stores cannot be found", error=str(error))
             if isinstance(error, DiskFailed):
                 for target in self._full():
-                    target.engine.fail(error)
+                    target.engine.fail(error, even_closed=True)
         self._drops_at = self._clock.monotonic() + _DROP_PAUSE_S
 
     async def _limit_log(self, target: Target) -> None:

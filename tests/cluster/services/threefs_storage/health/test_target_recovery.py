@@ -322,6 +322,25 @@ async def test_a_disk_that_fails_when_room_is_tried_has_failed(tmp_path: Path) -
         assert target.leaving and chain[2].targets.reports()[0].failure == "input/output error"
 
 
+async def test_a_disk_that_fails_while_a_full_store_on_it_is_closed_has_failed(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        target, targets, failures = chain[2].target, chain[2].targets, list[ThreefsError]([NoSpace("full")])
+
+        async def refuse(*rest: Any) -> Any:
+            raise failures[-1]
+
+        targets._open_engine = refuse  # type: ignore[method-assign]
+        chain[2].storage._target_recovery.on_no_space(target)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await until(lambda: target.is_closed and not target.reopening)
+        fill(chain[2])  # the store is not opened again
+        targets._disk.list_directory = refuse  # type: ignore[method-assign]
+        failures.append(DiskFailed("input/output error"))
+        await until(lambda: target.has_failed)
+        assert targets.reports()[0].failure == "input/output error"
+
+
 async def test_a_disk_that_fails_elsewhere_while_room_is_tried_stays_failed(tmp_path: Path) -> None:
     """Its store was opened again, and the target returned to its chain on that disk."""
     async with chain_of(tmp_path, 2) as chain:
