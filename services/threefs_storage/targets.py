@@ -287,13 +287,19 @@ class Targets:
         engine.on_no_room = partial(self._make_room, engine)
         return engine
 
-    async def _make_room(self, asking: ChunkEngine) -> None:
-        """Have the other targets give their free blocks back to the disk at once, and not only after a while."""
+    async def _make_room(self, asking: ChunkEngine, least_bytes: int) -> None:
+        """Have the other targets give their free blocks back to the disk at once, and not only after a while; none if
+        less than `least_bytes` would be free then. Clients of these targets could miss them: below its reserve the disk
+        gives none back to them."""
         async with self._making_room:  # others that ask meanwhile wait for the same room
-            for target in list(self):
-                if target.engine.space().reusable_bytes > asking.space().reusable_bytes:  # else that has as much itself
-                    with contextlib.suppress(ThreefsError):  # the asking one finds out whether there is room
-                        await target.engine.release_free()
+            own = asking.space()
+            reusable = {target.engine: target.engine.space().reusable_bytes for target in self}
+            others = [engine for engine in reusable if reusable[engine] > own.reusable_bytes]  # else it has as much
+            if own.free_bytes + sum(reusable[engine] for engine in others) < least_bytes:
+                return
+            for engine in others:
+                with contextlib.suppress(ThreefsError):  # the asking one finds out whether there is room
+                    await engine.release_free()
 
     async def keep_chains(self, routing: Routing) -> None:
         """Store the chain versions of that routing durably, before the targets act in them. A target that is leaving

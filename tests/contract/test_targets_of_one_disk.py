@@ -90,6 +90,30 @@ def test_a_target_that_came_to_a_full_disk_takes_writes_as_soon_as_another_has_f
     simulate(main())
 
 
+def test_a_target_that_gets_no_ballast_even_so_takes_no_free_blocks_of_others() -> None:
+    """Below the reserve of the disk, clients of these were refused from then on."""
+
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=256 * _MIB)
+        async with opened(disk, EngineSettings(ballast_bytes=4 * _MIB)) as targets:
+            await targets.open(routing_of(1))
+            one = targets.get(TargetId(101)).engine
+            await fill(one)
+            disk.capacity_bytes -= disk.free_bytes() - _MIB  # other programs take it
+            await targets.open(routing_of(1, 2))
+            other = targets.get(TargetId(102)).engine
+            await remove(one, 12)
+            await one.flush()
+            await other.recover()
+            assert other.read_only is not None
+            await put(one, ChunkId(7, 20), _BLOCK)
+            await remove(one, 40)
+            await other.recover()
+            assert other.read_only is None
+
+    simulate(main())
+
+
 @pytest.mark.parametrize("others_have", ["much", "less than the reserve"])
 def test_a_table_is_opened_again_in_the_room_of_free_blocks_of_others(others_have: str) -> None:
     async def main() -> None:

@@ -48,13 +48,18 @@ class Ballast:
     def allocated(self) -> bool:
         return self._room_bytes >= self._length_bytes
 
+    @property
+    def needed_bytes(self) -> int:
+        """That must be free on the disk for the ballast to be allocated: room for two of it."""
+        return 2 * self._length_bytes
+
     async def allocate(self) -> bool:
-        """Allocate the ballast if the disk has room for two of it. Returns whether it is allocated."""
+        """Allocate the ballast if the disk has the room that it needs. Returns whether it is allocated."""
         if self.allocated:
             return True
         try:
             file = await self._open()
-            if not self.allocated and self._disk.space(self._path.parent).free_bytes >= 2 * self._length_bytes:
+            if not self.allocated and self._disk.space(self._path.parent).free_bytes >= self.needed_bytes:
                 await self._grow(file, self._length_bytes)
         except NoSpace:
             pass  # a later call tries again

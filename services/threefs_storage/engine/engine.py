@@ -65,8 +65,9 @@ class ChunkEngine:
         self._unreadable_blocks: set[Block] = set()
         reader = ChunkReader(files, memory, store.blob, self._note_unreadable)
         store.on_failure = files.on_failure = self.fail
-        self.on_no_room: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # others may have free blocks
-        self._writer = ChunkWriter(files, store, reader, memory, self.committer.work, lambda: self.on_no_room())
+        #: Others may have free blocks. They stay as they are where even with these less than so many bytes are free.
+        self.on_no_room: Callable[[int], Awaitable[None]] = lambda least_bytes: asyncio.sleep(0)
+        self._writer = ChunkWriter(files, store, reader, memory, self.committer.work, lambda: self.on_no_room(0))
         self._folder = ChunkFolder(self._writer, files, store)
         self._staging, self._chunks, self._closing, self._closed = set[ChunkId](), 0, False, False
         self._upkeep = asyncio.Lock()  # a step of it waits for the disk, and must not go on in a store that is closed
@@ -168,7 +169,8 @@ class ChunkEngine:
         """Take changes again after a full disk if there is room. Call this now and then while it is `read_only`. Raises
         NoSpace if there is no room yet. After Unavailable, DiskFailed or Corrupt the engine takes no more changes."""
         if isinstance(self.failure, NoSpace) or not self._ballast.allocated:
-            await self.on_no_room()  # no upkeep waits for it: what makes room waits for the upkeep of each target
+            # No upkeep waits for it: what makes room waits for the upkeep of each target.
+            await self.on_no_room(0 if self.failure is not None else self._ballast.needed_bytes)
         async with self._upkeeping():
             if self._closed:
                 return
