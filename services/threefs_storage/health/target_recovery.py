@@ -21,6 +21,7 @@ A damaged table cannot be mended. It goes to quarantine when the store is opened
 quarantine: else the new store might never have room for all that the old one had.
 """
 
+import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Iterable
@@ -51,6 +52,7 @@ _AWAY = Backoff(20.0, 300.0)
 _GRACE_S = 2.0
 _ALONE_S = 5.0
 _DROP_PAUSE_S = 5.0
+_DROP_WAIT_S = 1.0
 _IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
 
 _LOG = structlog.get_logger()
@@ -95,7 +97,7 @@ class TargetRecovery:
                 target.engine.notice_failure()  # else only a client's write would meet it
                 await self._limit_log(target)
             for target in self._full():
-                self._drop_quarantined()
+                await self._drop_quarantined()
                 try:
                     await self._recover_full(target)
                 except ThreefsError as error:
@@ -109,11 +111,13 @@ class TargetRecovery:
                 except ThreefsError as error:
                     _LOG.warning("a damaged target cannot return yet", target=target.target_id, error=str(error))
 
-    def _drop_quarantined(self) -> None:
-        """In a task of its own: to delete a large store takes long, and all that is recovered would wait."""
+    async def _drop_quarantined(self) -> None:
+        """In a task of its own: to delete a large store takes long, and all that is recovered would wait. But most are
+        deleted soon, and a target that gets their room need not leave its chain."""
         if self._clock.monotonic() >= self._drops_at:
             self._drops_at = math.inf
-            self._background.run("removal of quarantined stores", self._drop())
+            dropping = self._background.run("removal of quarantined stores", self._drop())
+            await asyncio.wait([dropping], timeout=_DROP_WAIT_S)
 
     async def _drop(self) -> None:
         try:

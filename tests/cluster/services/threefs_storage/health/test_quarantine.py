@@ -1,6 +1,7 @@
 """A store whose table is damaged goes to quarantine, and its chain brings the target up to date."""
 
 import asyncio
+import dataclasses
 import errno
 import shutil
 from pathlib import Path
@@ -230,6 +231,27 @@ async def test_a_store_in_quarantine_that_is_deleted_slowly_holds_no_recovery_up
         before.fail(Corrupt("a table is damaged"))
         chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
         await until(lambda: target.engine is not before and not target.leaving)
+
+
+async def test_a_target_that_gets_the_room_of_a_store_in_quarantine_stays_in_its_chain(tmp_path: Path) -> None:
+    """It left just before the store was deleted."""
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, 3)
+        kept = await quarantined(chain)
+        chain.change((1, SERVING), (2, SERVING), (3, SERVING))
+        target, engine = chain[3].target, chain[3].target.engine
+        recover, space = engine.recover, engine.space
+
+        async def recover_in_its_room() -> None:
+            if kept.exists():
+                raise NoSpace("full")
+            await recover()
+
+        engine.recover = recover_in_its_room  # type: ignore[method-assign]
+        engine.space = lambda: dataclasses.replace(space(), free_bytes=0) if kept.exists() else space()  # type: ignore[method-assign]
+        engine._store._table.failure = NoSpace("full")
+        await until(lambda: not kept.exists() and engine.read_only is None)
+        assert not target.leaving
 
 
 async def test_a_store_in_quarantine_stays_if_the_others_fail_while_its_removal_waits(
