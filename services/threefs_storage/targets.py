@@ -15,6 +15,7 @@ from threefs.env.disk import LEAVING, Disk
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, NotServing, ThreefsError, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
+from threefs.kv.rocksdb_store import is_in_use
 from threefs.kv.table import Table
 from threefs.routing import Chain, Routing
 from threefs.routing import Target as RoutedTarget
@@ -231,7 +232,8 @@ class Targets:
                 await target.engine.close()
             target.attach_engine(await self._engine(target.target_id, target.chain))
         except (DiskFailed, Unavailable) as error:
-            target.engine.fail(error, even_closed=True)
+            if not is_in_use(error):  # by a store that could not be closed
+                target.engine.fail(error, even_closed=True)
             raise
         finally:
             target.reopening = False

@@ -21,6 +21,7 @@ from tests.harness.simulated_disk import new_disk, simulate
 from tests.harness.virtual_time import LOOP_CLOCK
 from threefs.errors import Corrupt, DiskFailed, NoSpace, Unavailable
 from threefs.ids import ChainId, ChunkId, NodeId, TargetId
+from threefs.kv.rocksdb_store import error_of
 from threefs.routing import Chain, ChainMember, Routing, Target
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -203,6 +204,25 @@ def test_a_disk_that_fails_while_a_store_on_it_could_not_be_opened_again_has_fai
                     await targets.reopen(one)
             assert [bool(report.failure) for report in targets.reports()] == [True, True]
             assert one.has_failed and other.has_failed
+
+    simulate(main())
+
+
+def test_a_store_that_is_open_already_says_nothing_of_its_disk() -> None:
+    async def main() -> None:
+        async with opened(new_disk(), EngineSettings()) as targets:
+            await targets.open(routing_of(1, 2))
+            one, other = targets
+
+            async def refuse(path: Path) -> RecordTable:
+                raise error_of(OSError("While lock file: LOCK: Resource temporarily unavailable"), "the table")
+
+            open_table, targets._open_table = targets._open_table, refuse
+            one.leave()
+            with pytest.raises(Unavailable, match="in use"):
+                await targets.reopen(one)
+            assert not one.has_failed and not other.has_failed
+            targets._open_table = open_table
 
     simulate(main())
 

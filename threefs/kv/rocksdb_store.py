@@ -23,6 +23,7 @@ _ROOM_TO_OPEN_BYTES = 1 << 20  # beside twice the size of the logs
 _RESERVE_BYTES = 16 << 20  # some 30,000 removals, and more than is added between two looks at the disk
 _MAX_MERGE_BYTES = 512 << 20
 LONG_LOG_BYTES = 4 << 20
+_IN_USE = "is in use by another process"
 _FULL_DISK = tuple(map(os.strerror, FULL_DISK))
 _MERGED_FILES = "level0_file_num_compaction_trigger"
 _USUAL_MERGED_FILES = 4
@@ -199,6 +200,11 @@ def _options(keep_logs: bool = False) -> Options:
     return options
 
 
+def is_in_use(error: ThreefsError) -> bool:
+    """Whether a table could not be opened because it is open already: its disk has not failed."""
+    return isinstance(error, Unavailable) and error.message.endswith(_IN_USE)
+
+
 def error_of(error: Exception, table: str) -> ThreefsError:
     """The error of threefs for an error of the store. `table` says which table it is. Clients read the message, so it
     names files without their directories."""
@@ -208,5 +214,5 @@ def error_of(error: Exception, table: str) -> ThreefsError:
     if "Corruption" in text:
         return Corrupt(f"{table} is damaged: {text}")
     if "lock" in text.lower() and "LOCK" in text:
-        return Unavailable(f"{table} is in use by another process")
+        return Unavailable(f"{table} {_IN_USE}")
     return Unavailable(f"{table} has failed, and refuses all work: {text}")
