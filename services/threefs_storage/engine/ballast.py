@@ -20,6 +20,7 @@ from threefs.env.disk import Disk, File
 from threefs.errors import NoSpace
 
 T = TypeVar("T")
+BALLAST_FILE = "ballast"  # its name in the directory of a store
 #: So much more is held than is needed now, because a log grows until the next look; in steps of the second size.
 _AHEAD_BYTES = 8 << 20
 _STEP_BYTES = 32 << 20

@@ -24,7 +24,7 @@ from threefs.errors import Corrupt, DiskFailed, InvalidArgument, NoSpace, Threef
 from threefs.ids import ChunkId
 from threefs.kv.table import Table
 from threefs.layout import FENCE_CHUNK
-from threefs_storage.engine.ballast import Ballast
+from threefs_storage.engine.ballast import BALLAST_FILE, Ballast
 from threefs_storage.engine.block_files import BlockFiles, Space
 from threefs_storage.engine.chunk_reader import ChunkReader
 from threefs_storage.engine.chunk_record import Block, Record, Version, decode
@@ -101,7 +101,7 @@ class ChunkEngine:
         share a `memory`."""
         settings = settings or EngineSettings()
         files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
-        ballast = Ballast(directory / "ballast", disk, settings.ballast_bytes)
+        ballast = Ballast(directory / BALLAST_FILE, disk, settings.ballast_bytes)
         async with AsyncExitStack() as opened:  # closed again if the rest fails: a later attempt needs the table
             opened.push_async_callback(files.close)
             opened.push_async_callback(ballast.close)

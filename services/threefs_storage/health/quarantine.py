@@ -11,6 +11,7 @@ from threefs.env.disk import Disk
 from threefs.errors import FULL_DISK, DiskFailed, NoSpace, StrangeStore
 from threefs.ids import NodeId, TargetId
 from threefs.routing import Chain, PublicState, Routing
+from threefs_storage.engine.ballast import BALLAST_FILE
 
 
 def has_other_copy(chain: Chain, target_id: TargetId) -> bool:
@@ -44,7 +45,8 @@ def check_disk(directory: Path, node_id: NodeId, routing: Routing, *, is_own: bo
 
 async def quarantine(directory: Path, disk: Disk) -> Path:
     """Move a store away, and return its new place. An earlier one there is removed, so that they do not fill the
-    disk. Raises NoSpace, DiskFailed."""
+    disk. Its ballast goes as well: on a full disk the store that takes its place has no other room to be made in.
+    Raises NoSpace, DiskFailed."""
     place = place_of(directory)
     await disk.remove_directory(place)
     _move(directory, place)
@@ -53,6 +55,7 @@ async def quarantine(directory: Path, disk: Disk) -> Path:
 
 def _move(directory: Path, place: Path) -> None:
     try:
+        (directory / BALLAST_FILE).unlink(missing_ok=True)
         directory.rename(place)
     except OSError as error:
         if error.errno in FULL_DISK:

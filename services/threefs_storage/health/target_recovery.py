@@ -110,6 +110,8 @@ class TargetRecovery:
                     await self._return(target)
                 except ThreefsError as error:
                     _LOG.warning("a damaged target cannot return yet", target=target.target_id, error=str(error))
+                    if isinstance(error, NoSpace):  # what it had may fill the disk, in quarantine
+                        await self._drop_quarantined()
 
     async def _drop_quarantined(self) -> None:
         """In a task of its own: to delete a large store takes long, and all that is recovered would wait. But most are

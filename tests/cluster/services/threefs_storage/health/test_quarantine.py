@@ -254,6 +254,30 @@ async def test_a_target_that_gets_the_room_of_a_store_in_quarantine_stays_in_its
         assert not target.leaving
 
 
+async def test_a_damaged_store_that_fills_its_disk_makes_room_for_the_one_that_takes_its_place(tmp_path: Path) -> None:
+    """Its chain lacked a copy for ever."""
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, 3)
+        target, targets, before = chain[3].target, chain[3].targets, chain[3].target.engine
+        kept = before._directory.with_name(f"{before._directory.name}.damaged")
+        (before._directory / "ballast").touch()
+        open_table, ballasts = targets._open_table, list[bool]()
+
+        async def open_in_its_room(path: Path) -> Any:
+            ballasts.append(((kept if kept.exists() else path.parent) / "ballast").exists())
+            if len(ballasts) == 1:
+                raise Corrupt("a table is damaged")
+            if kept.exists():
+                raise NoSpace("full")
+            return await open_table(path)
+
+        targets._open_table = open_in_its_room
+        before.fail(Corrupt("a table is damaged"))
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        await until(lambda: target.engine is not before)
+        assert ballasts[:2] == [True, False]
+
+
 async def test_a_store_in_quarantine_stays_if_the_others_fail_while_its_removal_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
