@@ -330,12 +330,12 @@ async def test_a_disk_that_fails_while_a_full_store_on_it_is_closed_has_failed(t
         async def refuse(*rest: Any) -> Any:
             raise failures[-1]
 
-        targets._open_engine = refuse  # type: ignore[method-assign]
+        targets._open_engine = refuse  # type: ignore[assignment, method-assign]
         chain[2].storage._target_recovery.on_no_space(target)
         chain.change((1, SERVING), (2, OFFLINE))
         await until(lambda: target.is_closed and not target.reopening)
         fill(chain[2])  # the store is not opened again
-        targets._disk.list_directory = refuse  # type: ignore[method-assign]
+        targets._disk.list_directory = refuse  # type: ignore[assignment, method-assign]
         failures.append(DiskFailed("input/output error"))
         await until(lambda: target.has_failed)
         assert targets.reports()[0].failure == "input/output error"
