@@ -95,11 +95,11 @@ class FullSyncing:
                 chunk = ChunkId(InodeId(_INODE + chain), 0)
                 content = f"{number}".encode() * 1000
                 update = ChunkUpdate(chain, chunk, pb.WRITE, CHUNK_BYTES, 0, len(content), content)
-                was_cut = self._is_cut(chain)
+                began = self._world.loop.time()
                 try:
                     await link.chunks.apply([update], timeout_s=_MOST_WRITE_S)
                 except ThreefsError as error:
-                    if was_cut or self._is_cut(chain):
+                    if self._was_cut(chain, began):
                         continue
                     self.violations.append(
                         f"writes to chain {chain} do not go on while the disk of {host} is full, before all is copied "
@@ -114,7 +114,7 @@ class FullSyncing:
         chains = host_chains_to_spare(routing, host)
         return [chain for chain in chains if not (chain_hosts(routing, chain) - {host}) & self._disks.small_hosts()]
 
-    def _is_cut(self, chain: ChainId) -> bool:
-        """Whether a link has failed that writes to the chain need: it may outlast the calm."""
+    def _was_cut(self, chain: ChainId, since: float) -> bool:
+        """Whether a link has failed since then that writes to the chain need: it may outlast the calm."""
         needed = {_FROM, *self._world.manager_hosts, *chain_hosts(self._world.routing(), chain)}
-        return any(needed.issuperset(way) for way in self._world.fabric.blocked | self._world.fabric.narrow_ways)
+        return any(needed.issuperset(way) for way in self._world.fabric.failed_since(since))

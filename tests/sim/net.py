@@ -39,6 +39,7 @@ class Fabric:
         self.lossy: dict[tuple[str, str], float] = {}  # the chance that a message breaks its connection
         self.blocked: set[tuple[str, str]] = set()
         self.narrow_ways: set[tuple[str, str]] = set()  # nothing large gets from the first to the second
+        self._failed_until: dict[tuple[str, str], float] = {}
         self.down: set[str] = set()  # hosts without power
         self.listeners: dict[str, SimListener] = {}
         self.streams: dict[SimStream, None] = {}
@@ -62,6 +63,7 @@ class Fabric:
     def unblock(self, source: str, destination: str, *, deliver: bool = False) -> None:
         """With `deliver`, packets were held up on their way, not lost: they arrive now, without a retransmission."""
         self.blocked.discard((source, destination))
+        self._failed_until[source, destination] = self.loop.time()
         self._go_on(source, destination, deliver=deliver)
 
     def _go_on(self, source: str, destination: str, *, deliver: bool = False) -> None:
@@ -77,9 +79,15 @@ class Fabric:
         def widen() -> None:
             self.narrow_ways.difference_update(ways)
             for way in ways:
+                self._failed_until[way] = self.loop.time()
                 self._go_on(*way)
 
         return widen
+
+    def failed_since(self, moment: float) -> set[tuple[str, str]]:
+        """From which host to which one something did not get, at that moment or later."""
+        healed = {way for way, until in self._failed_until.items() if until >= moment}
+        return self.blocked | self.narrow_ways | healed
 
     def cut(self, one: str, other: str) -> None:
         """Break all connections between two hosts: what is on its way is lost."""

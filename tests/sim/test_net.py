@@ -134,6 +134,8 @@ async def test_a_narrow_way_holds_back_what_is_large_and_all_behind_it(hosts: Ho
     assert await receive(far_other, 5) == b"small", "the other connections go on"
     widen()
     assert await receive(far, 5005) == b"l" * 5000 + b"small"
+    assert hosts.fabric.failed_since(0.0) == {("a", "b"), ("b", "a")}
+    assert not hosts.fabric.failed_since(asyncio.get_running_loop().time() + 1.0)
 
 
 @simulated

@@ -29,9 +29,11 @@ def test_nothing_is_violated(seed: int) -> None:
     assert outcome.operations and outcome.virtual_s > 10
 
 
-def test_a_cluster_starts_also_with_a_store_that_leaves_many_renewals_unanswered() -> None:
-    """As long as that lasts nobody may stay primary long enough for all chains to be whole at once."""
-    outcome = run(30718)
+# 30718: a store leaves so many renewals unanswered that the chains are never whole at once while they start. 32028: a
+# link fails after a write to a full disk has begun, and is whole again before the write is given up.
+@pytest.mark.parametrize("seed", [30718, 32028])
+def test_nothing_is_violated_where_the_simulator_had_a_gap(seed: int) -> None:
+    outcome = run(seed)
     assert not outcome.violations, "\n".join([*outcome.trace, *outcome.violations])
 
 
