@@ -25,6 +25,7 @@ from threefs_storage.target import Target
 _CALL_S = 5.0
 _SECOND_COMPARISON_S = 2.0
 _SHOWN = 8  # chunks in a line of the log
+_COMPARED_TWICE = 64  # suspects: it leaves for one of them, and each takes calls to its neighbours
 _LOG = structlog.get_logger()
 
 
@@ -81,7 +82,7 @@ class Comparison:
             return []
         await self._clock.sleep(_SECOND_COMPARISON_S)
         divergent: set[ChunkId] = set()
-        for chunk in sorted(suspects):
+        for chunk in sorted(suspects)[:_COMPARED_TWICE]:
             for neighbour, is_predecessor in _neighbours(target):
                 divergent |= await self._divergent_from(target, neighbour, is_predecessor, _before(chunk), chunk)
         return sorted(divergent & suspects)

@@ -9,6 +9,7 @@ from threefs_storage.peer_targets import PeerTargets
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, TestChain, chain_of, refuse
 from tests.harness.clocks import SteppedClock
 from threefs.ids import ChunkId
+from threefs.rpc.methods import SCAN_CHUNKS
 from threefs.wire import storage_pb2 as pb
 
 OLD, NEW, OTHER = CommittedRow(1, 3, 7), CommittedRow(2, 3, 8), CommittedRow(2, 3, 9)
@@ -66,6 +67,17 @@ async def test_what_cannot_be_compared_is_not_wrong(tmp_path: Path) -> None:
         chain[1].peers.before = None
         chain.change((1, SERVING), (2, OFFLINE))
         assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == []
+
+
+async def test_of_many_chunks_that_a_target_lacks_some_are_compared_twice(tmp_path: Path) -> None:
+    """Its neighbours did nothing else for a minute, and a call that failed meanwhile put it off to the next pass."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"x")
+        record = chain[2].target.engine.record(CHUNK)
+        chain[2].target.engine._store.write({ChunkId(7, number): record for number in range(200)})
+        chain[1].target.engine.forget(CHUNK)
+        found = await comparison(chain, 1).find_divergent(chain[1].target, None, None)
+        assert found[0] == CHUNK and chain[1].peers.count(SCAN_CHUNKS) < 100
 
 
 async def test_a_target_that_leaves_between_two_comparisons_is_not_wrong(tmp_path: Path) -> None:
