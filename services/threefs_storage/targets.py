@@ -15,7 +15,7 @@ from threefs.env.disk import LEAVING, Disk
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, NotServing, ThreefsError, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
-from threefs.kv.rocksdb_store import is_in_use
+from threefs.kv.rocksdb_store import tells_of_disk
 from threefs.kv.table import Table
 from threefs.routing import Chain, Routing
 from threefs.routing import Target as RoutedTarget
@@ -232,7 +232,7 @@ class Targets:
                 await target.engine.close()
             target.attach_engine(await self._engine(target.target_id, target.chain))
         except (DiskFailed, Unavailable) as error:
-            if not is_in_use(error):  # by a store that could not be closed
+            if tells_of_disk(error):
                 target.engine.fail(error, even_closed=True)
             raise
         finally:

@@ -1,6 +1,7 @@
 """The RocksDB store below a table: opening it, recovering it after a power cut, and translating its errors."""
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ _RESERVE_BYTES = 16 << 20  # some 30,000 removals, and more than is added betwee
 _MAX_MERGE_BYTES = 512 << 20
 LONG_LOG_BYTES = 4 << 20
 _IN_USE = "is in use by another process"
+_NOT_OF_DISK = (_IN_USE, *map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOMEM)))
 _FULL_DISK = tuple(map(os.strerror, FULL_DISK))
 _MERGED_FILES = "level0_file_num_compaction_trigger"
 _USUAL_MERGED_FILES = 4
@@ -200,9 +202,10 @@ def _options(keep_logs: bool = False) -> Options:
     return options
 
 
-def is_in_use(error: ThreefsError) -> bool:
-    """Whether a table could not be opened because it is open already: its disk has not failed."""
-    return isinstance(error, Unavailable) and error.message.endswith(_IN_USE)
+def tells_of_disk(error: ThreefsError) -> bool:
+    """Whether a table could not be opened because of its disk, and not because it is open already, or because this
+    process has no descriptors or no memory left."""
+    return not any(said in error.message for said in _NOT_OF_DISK)
 
 
 def error_of(error: Exception, table: str) -> ThreefsError:
