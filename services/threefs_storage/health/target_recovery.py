@@ -70,7 +70,7 @@ class TargetRecovery:
         self._on_return = on_return
         #: By target that has no room: how often it has returned so, and when it may again.
         self._returns: dict[TargetId, tuple[int, float]] = {}
-        self._tried_at: dict[TargetId, float] = {}  # when a damaged store was opened again last
+        self._tried_at: dict[TargetId, float] = {}  # when a store was opened again last
         self._drops_at = -math.inf  # when quarantined stores may be deleted next
         self._background = BackgroundTasks()
 
@@ -105,7 +105,6 @@ class TargetRecovery:
                     if isinstance(error, DiskFailed):  # room was tried on it
                         target.engine.fail(error)
             for target in self._damaged():
-                self._tried_at[target.target_id] = self._clock.monotonic()
                 try:
                     await self._return(target)
                 except ThreefsError as error:
@@ -196,7 +195,10 @@ class TargetRecovery:
         if in_place:
             self._targets.readmit(target)
         else:
-            await self._targets.reopen(target)
+            try:
+                await self._targets.reopen(target)
+            finally:
+                self._tried_at[target.target_id] = self._clock.monotonic()
         if target.state is None:
             return  # its chain has gone on without it meanwhile, and it is being removed
         _LOG.info("the target returns", target=target.target_id)

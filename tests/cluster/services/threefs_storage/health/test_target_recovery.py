@@ -21,7 +21,7 @@ from tests.harness.chain_harness import (
     until,
 )
 from threefs.backoff import Backoff
-from threefs.errors import DiskFailed, NoSpace, ThreefsError
+from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError
 from threefs.routing import LocalState
 
 
@@ -88,6 +88,23 @@ async def test_one_that_is_brought_up_to_date_leaves_and_comes_back_too(tmp_path
         await until(lambda: target.synced_in_version == chain.version)
         chain.change((1, SERVING), (2, SERVING), (3, SERVING))
         assert await chain.read(3) == (2, b"y" * 70_000)
+
+
+async def test_a_lone_target_is_opened_again_as_soon_as_its_changes_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that came before that counted as an attempt, and nobody served until the next one."""
+    monkeypatch.setattr(target_recovery, "_INTERVAL_S", 0.05)
+    monkeypatch.setattr(target_recovery, "_ALONE_S", 1e9)
+    async with chain_of(tmp_path) as chain:
+        target = chain[3].target
+        chain.change((3, SERVING), (1, OFFLINE), (2, OFFLINE))
+        async with target.locks.hold(CHUNK, 1.0):
+            target.engine.fail(Corrupt("what was not durable is lost"))
+            chain.change((3, LASTSRV), (1, OFFLINE), (2, OFFLINE))
+            await asyncio.sleep(0.5)
+            assert target.has_failed
+        await until(lambda: not target.has_failed)
 
 
 async def test_one_without_room_returns_now_and_then_for_what_was_removed(
