@@ -182,3 +182,26 @@ def test_a_block_that_cannot_be_read_gets_no_other_chunk(what: Kind) -> None:
         assert bad is not None and bad not in [version.block for version in others]
 
     simulate(main())
+
+
+def test_nor_does_one_whose_chunk_was_replaced_while_it_was_read() -> None:
+    """A disk tries a bad sector for seconds. The block was freed by then, and given to the next chunk."""
+
+    async def main() -> None:
+        disk = new_disk()
+        disk.cold = 1.0
+        engine = await engine_on(disk, settings=EngineSettings(overlay=NO_OVERLAYS))
+        bad = (await put(engine, CHUNK, DATA)).block
+        disk.hang("read")
+        reading = asyncio.create_task(read_all(engine, CHUNK))
+        await asyncio.sleep(0.1)
+        await put(engine, CHUNK, DATA)
+        disk.failing_once.add("read")
+        disk.wake()
+        with pytest.raises(DiskFailed):
+            await reading
+        await engine.flush()
+        others = [await put(engine, ChunkId(8, number), DATA) for number in range(3)]
+        assert bad is not None and bad not in [version.block for version in others]
+
+    simulate(main())

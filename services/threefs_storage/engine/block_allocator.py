@@ -68,6 +68,14 @@ class BlockAllocator:
         self._states[slot] = _FREED
         self._freed.append((number, slot))
 
+    def withhold(self, slot: int) -> bool:
+        """Keep a freed block in use after all. Returns whether it is one."""
+        if self._states[slot] != _FREED:
+            return False
+        self._freed = deque(freed for freed in self._freed if freed[1] != slot)
+        self._states[slot] = _USED
+        return True
+
     def punch_holes(self, durable: int) -> list[tuple[int, int]]:
         """Make holes of all free blocks. Returns the first slot and the number of slots of each hole."""
         self._reclaim(durable)

@@ -95,6 +95,10 @@ class BlockFiles:
         """Free a block with table write `number`. It is reused when that is durable and no read has it pinned."""
         self._allocators[block.bits].free(block.slot, number)
 
+    def withhold(self, block: Block) -> bool:
+        """Keep a freed block in use, until the next start. Returns whether it is one."""
+        return self._allocators[block.bits].withhold(block.slot)
+
     def pin(self, block: Block) -> None:
         self._allocators[block.bits].pin(block.slot)
 

@@ -480,7 +480,8 @@ class ChunkEngine:
             raise
 
     def _note_unreadable(self, block: Block, error: DiskFailed) -> None:
-        self._unreadable_blocks.add(block)
+        if not self._files.withhold(block):  # else its chunk has been changed while it was read
+            self._unreadable_blocks.add(block)
         if len(self._unreadable_blocks) >= MAX_UNREADABLE:
             self.fail(DiskFailed(f"{len(self._unreadable_blocks)} blocks cannot be read: {error.message}"))
 

@@ -136,3 +136,13 @@ def test_a_file_with_holes_is_opened_as_one_hole() -> None:
     assert allocator.first_hole(9) == (0, 1)
     allocator.fill(0, 1)
     assert allocator.first_hole(9) == (2, 2)
+
+
+def test_a_freed_block_may_be_kept_in_use() -> None:
+    allocator = BlockAllocator()
+    allocator.grow(3)
+    assert [allocator.take(0) for _ in range(3)] == [0, 1, 2] and not allocator.withhold(1)
+    allocator.free(0, 1)
+    allocator.free(1, 1)
+    assert allocator.withhold(1) and allocator.freed == 1
+    assert [allocator.take(1), allocator.take(1)] == [0, None] and allocator.used == 3
