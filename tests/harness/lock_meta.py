@@ -19,9 +19,12 @@ class LockMeta:
         self.lease = 1
         self.requests: list[Any] = []
         self.error: BaseException | None = None
+        self.delay_s = 0.0  # of each answer
         self.is_away = False  # it may do what it is asked for, and does not say so
 
     async def answer(self, name: str, request: Any) -> Any:
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
         self.requests.append(request)
         if self.is_away:
             raise ConnectionLost("no answer")

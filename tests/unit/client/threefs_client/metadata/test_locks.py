@@ -319,13 +319,7 @@ def test_requests_of_one_owner_at_once_hold_the_lease_once_and_as_long_as_they_n
     was just granted."""
 
     async def scene(files: MemoryFiles, meta: LockMeta) -> None:
-        answer = meta.answer
-
-        async def slow(name: str, request: Any) -> Any:
-            await asyncio.sleep(0.1)
-            return await answer(name, request)
-
-        meta.answer = slow  # type: ignore[method-assign]
+        meta.delay_s = 0.1
         files.context.lease._is_unsure = True  # so it is renewed first
         owner = LockOwner(files.context, 5, 1)
         if what == "two locks":
@@ -381,13 +375,7 @@ def test_leases_that_end_all_the_time_bring_no_lock() -> None:
 
 def test_a_task_that_gives_up_takes_no_lock_away_from_another_task_of_its_owner() -> None:
     async def scene(files: MemoryFiles, meta: LockMeta) -> None:
-        answer = meta.answer
-
-        async def slow(name: str, request: Any) -> Any:
-            await asyncio.sleep(0.1)
-            return await answer(name, request)
-
-        meta.answer = slow  # type: ignore[method-assign]
+        meta.delay_s = 0.1
         owner = LockOwner(files.context, 5, 1)
         first, second = (asyncio.ensure_future(owner.acquire(exclusive=True)) for _ in range(2))
         await asyncio.sleep(0.05)
