@@ -76,7 +76,6 @@ async def test_an_unexpected_failure_is_logged_and_answered_as_internal(tmp_path
         chain[1].peers.before = broken
         with capture_logs() as logs, pytest.raises(Internal, match="ZeroDivisionError"):
             await chain.write(b"x")
-        # The recovery and the watch of the routing log meanwhile, too.
         assert any("ZeroDivisionError" in str(log.get("error")) for log in logs)
         chain[1].peers.before = None
         await until(lambda: chain[1].committed() == 1)

@@ -67,11 +67,13 @@ async def test_where_there_is_no_room_or_it_cannot_be_read_the_target_goes_on(tm
         keep, engine.keep_note = engine.keep_note, refuse
         with capture_logs() as logs:
             await chain[1].targets.keep_chains(chain.routing())
-        assert [entry["event"] for entry in logs] == ["a chain version cannot be stored"]
+        assert [entry["event"] for entry in logs if "chain" in entry["event"]] == ["a chain version cannot be stored"]
         await keep("chain", b"damage")
         with capture_logs() as logs:
             assert kept_version.load(engine) is None
-        assert [entry["event"] for entry in logs] == ["the stored version of a chain cannot be read"]
+        assert [entry["event"] for entry in logs if "chain" in entry["event"]] == [
+            "the stored version of a chain cannot be read"
+        ]
         engine.keep_note = keep
         await chain[1].targets.keep_chains(chain.routing())
         assert kept_version.load(engine) is not None

@@ -311,7 +311,7 @@ async def test_damage_is_answered_by_a_code_and_logged_once_for_each_chunk(tmp_p
             for _ in range(2):
                 reply, content = await chain.read_rows(1, [(CHUNK, 0, 400), (OTHER, 0, 200)])
                 assert list(reply.code) == [CorruptChunk.code] * 2 and content == b"", "no wrong byte (I12)"
-        assert sorted((log["chunk"], log["target"], log["log_level"]) for log in logs) == [
+        assert sorted((log["chunk"], log["target"], log["log_level"]) for log in logs if "chunk" in log) == [
             (CHUNK, 101, "warning"),
             (OTHER, 101, "warning"),
         ]

@@ -37,7 +37,7 @@ async def test_a_store_that_takes_or_tells_nothing_is_treated_with_care(tmp_path
         with capture_logs() as logs:
             await unknown_stores.mark(engine)
             unknown_stores.unmark(engine)
-        assert [entry["event"] for entry in logs] == [
+        assert [entry["event"] for entry in logs if "store" in entry["event"]] == [
             "a store that the manager does not know cannot be marked",
             "the mark of a store cannot be removed",
         ]
