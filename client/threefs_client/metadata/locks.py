@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from threefs.backoff import Backoff
-from threefs.errors import Locked, Retry, ThreefsError, Unavailable
+from threefs.errors import Locked, OutcomeUnknown, Retry, ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
@@ -258,6 +258,8 @@ class LockOwner:
                 self._is_lost = self._is_lost or (self._ranges > 0 and self._lease < reply.lease)
                 self._lease = reply.lease
                 self._context.lease.granted(reply.lease)
+            elif self._ranges:
+                await self._revalidate_lease()
         except ThreefsError as error:
             raise paths.with_file_name(error, self._inode, self._name) from None
         finally:
@@ -266,6 +268,14 @@ class LockOwner:
         self._ranges = reply.held if reply.lease >= self._context.lease.number else 0
         self._is_queued = self._is_queued or reply.blocked
         return bool(reply.blocked)
+
+    async def _revalidate_lease(self) -> None:
+        """The service knows no locks of this client: they were unlocked, or lost with a lease that nobody has asked for
+        since. Whoever is told of lost locks must hear of these before they are forgotten. Raises OutcomeUnknown."""
+        try:
+            await self._context.lease.revalidate()
+        except ThreefsError as error:
+            raise OutcomeUnknown(f"whether a lock on {self._shown} was lost is not known: {error.message}") from None
 
     @contextlib.asynccontextmanager
     async def _with_lease(self) -> AsyncIterator[None]:

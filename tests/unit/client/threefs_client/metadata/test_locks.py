@@ -13,6 +13,7 @@ from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.background import cancel_and_wait
 from threefs.errors import (
+    ConnectionLost,
     InvalidArgument,
     Locked,
     OutcomeUnknown,
@@ -417,5 +418,30 @@ def test_an_unlock_that_dies_keeps_no_lease(caplog: pytest.LogCaptureFixture) ->
         await asyncio.sleep(1)
         await owner.release()
         assert files.context.lease._holders == 0
+
+    play(scene)
+
+
+def test_an_unlock_is_not_confirmed_before_the_lease_is() -> None:
+    """The lock may have been lost with an earlier lease, which nobody would hear of later."""
+
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        owner, answer, silent, lost = LockOwner(files.context, 5, 1), meta.answer, [True], list[bool]()
+        files.context.lease.on_lost.append(lambda: lost.append(owner.is_lost))
+
+        async def without_renewals(name: str, request: Any) -> Any:
+            if name == "RenewLease" and silent:
+                raise ConnectionLost("no answer")
+            return await answer(name, request)
+
+        await owner.acquire(exclusive=True)
+        meta.answer, files.context.lease._valid_until = without_renewals, 0.0  # type: ignore[method-assign]
+        with pytest.raises(OutcomeUnknown, match="whether a lock on inode 5 was lost is not known"):
+            await owner.release()
+        assert owner.is_held
+        silent.clear()
+        meta.lease = 2
+        await owner.release()
+        assert lost == [True] and not owner.is_held
 
     play(scene)
