@@ -255,7 +255,7 @@ class LockOwner:
         try:
             reply = await self._context.meta.call(methods.LOCK, request, timeout_s=self._context.options.timeout_s)
             if reply.lease:
-                self._is_lost = self._is_lost or (self._ranges > 0 and self._lease < reply.lease)
+                self._is_lost = self.is_lost or (self._ranges > 0 and self._lease < reply.lease)
                 self._lease = reply.lease
                 self._context.lease.granted(reply.lease)
             elif self._ranges:

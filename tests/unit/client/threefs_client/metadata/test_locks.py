@@ -1,6 +1,7 @@
 """A client's locks: waiting, giving up, and what they mean for its lease."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 from typing import Any
 
@@ -358,6 +359,35 @@ def test_a_lock_of_a_lease_that_ended_before_the_answer_came_is_asked_for_anew()
         meta.holder = 0
         await asking
         assert owner.is_held and not owner.is_lost and meta.holder == 1
+        await owner.release()
+
+    play(scene, HangingMeta)
+
+
+@pytest.mark.parametrize("next_holder", [0, 1234])
+def test_a_lock_that_was_lost_while_it_was_asked_for_again_stays_lost(next_holder: int) -> None:
+    """The answer was that of before, and its owner forgot that what it had was lost: it could be another's since."""
+
+    async def scene(files: MemoryFiles, meta: HangingMeta) -> None:
+        owner, answer, healed = LockOwner(files.context, 5, 1), meta.answer, asyncio.Event()
+
+        async def late(name: str, request: Any) -> Any:
+            reply = await answer(name, request)
+            if name == "Lock" and not healed.is_set():
+                await healed.wait()
+            return reply
+
+        await owner.acquire(exclusive=True)
+        meta.answer = late  # type: ignore[method-assign]
+        asking = asyncio.ensure_future(owner.acquire(exclusive=True, wait_s=0))
+        await asyncio.sleep(0.01)
+        meta.holder, meta.lease = next_holder, 2
+        await files.context.lease.renew_now()
+        assert owner.is_lost
+        healed.set()
+        with pytest.raises(Locked) if next_holder else contextlib.nullcontext():
+            await asking
+        assert owner.is_lost and owner.is_held == (next_holder == 0)
         await owner.release()
 
     play(scene, HangingMeta)
