@@ -1,4 +1,5 @@
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -28,6 +29,28 @@ async def test_a_failure_is_that_of_the_waiters_alone() -> None:
     with pytest.raises(OSError, match="gone"):
         await waiting[1]
     assert not reported, "as asyncio.shield does from Python 3.14 on"
+
+
+@pytest.mark.parametrize("when", ["later", "in the same turn", "never"])
+async def test_what_the_only_waiter_does_not_get_is_no_error_of_the_program(when: str) -> None:
+    """The log said with a traceback that it was never retrieved."""
+    loop, reported = asyncio.get_running_loop(), list[Any]()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    future = loop.create_future()
+    waiting = asyncio.ensure_future(shielded(future))
+    await asyncio.sleep(0)
+    if when == "in the same turn":
+        future.set_exception(OSError("gone"))
+        await asyncio.sleep(0)  # the waiter is to run in the next turn
+    await cancel_and_wait(waiting)
+    if when == "later":
+        future.set_exception(OSError("gone"))
+    elif when == "never":
+        future.cancel()
+    await asyncio.sleep(0)
+    del future, waiting
+    gc.collect()
+    assert not reported
 
 
 async def test_a_future_that_is_cancelled_cancels_its_waiters() -> None:
