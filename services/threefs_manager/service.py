@@ -1,6 +1,7 @@
 """The service of the manager: one set of handlers answers over gRPC and over frames."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -129,6 +130,7 @@ class Manager:
         seen, unreadable = await retry_forever(store.load_generations, self._clock)
         generations = StoreGenerations(seen, lost_survivors(unreadable, routing))
         self._failure_detector = FailureDetector(self._clock, generations)
+        self._sole_service = metadata_store.SoleService(self._net, self._clock)  # others may have admitted one since
         self._publisher.start_term(routing, term_number(store.epoch, wall_ns))
         self._stale_store = StaleStoreDetector(routing, self._clock)
         self._controller = controller = ChainController(
@@ -145,10 +147,8 @@ class Manager:
             self._on_cluster(routing.cluster_id)
         self.leading.set()
         _LOG.info("primary", epoch=store.epoch)
-        try:
+        with contextlib.suppress(Fenced):
             await controller.run(partial(self._inquire, store, self._inquiry))
-        except Fenced:
-            return
 
     async def _on_caught_up(self) -> None:
         await self._configuration.catch_up()

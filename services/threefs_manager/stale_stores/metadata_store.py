@@ -142,12 +142,12 @@ def _check_settled(known: pb.MetadataStore, request: pb.AdmitStoreRequest) -> No
 
 class SoleService:
     """Keeps a copy of a store for one process from being served beside it: each service would give out the inode
-    numbers of the other, and not know its names."""
+    numbers of the other, and not know its names. Of one term as primary."""
 
     def __init__(self, net: Net, clock: Clock) -> None:
         self._net = net
         self._clock = clock
-        self._admitted = ""  # the address of the service that was admitted last, by this process
+        self._admitted = ""  # the address of the service that was admitted last, in this term
         self._turn = asyncio.Lock()
 
     async def admit(

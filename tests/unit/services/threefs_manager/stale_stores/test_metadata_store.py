@@ -8,6 +8,8 @@ from threefs_manager.stale_stores.metadata_store import SoleService, admit, chec
 
 from tests.harness.beating_nodes import Bench, run
 from tests.harness.clocks import SteppedClock
+from tests.harness.terms import take
+from tests.harness.virtual_time import LOOP_CLOCK
 from threefs import routing as routing_module
 from threefs.env.net import RealNet
 from threefs.errors import ConnectionRefused, InvalidArgument, NodeInUse, StrangeStore, Unavailable
@@ -320,3 +322,35 @@ def test_nor_for_one_while_it_asked_whether_another_service_listens() -> None:
             await manager.admit_store(copy)
 
     run(body)
+
+
+def test_nor_by_a_manager_that_is_primary_again() -> None:
+    """Another one had admitted m:2 meanwhile. It counted for one that waits beside m:1, as in the term before."""
+    engine = MemoryEngine()
+
+    async def body(bench: Bench) -> None:
+        manager = bench.manager
+        manager._net = Listening()  # type: ignore[assignment]
+        cluster_id = manager._publisher.routing.cluster_id
+
+        async def admit_at(address: str) -> None:
+            await manager.admit_store(
+                pb.AdmitStoreRequest(cluster_id=cluster_id, store_id="aa", generation=5, sole_address=address)
+            )
+
+        await manager.register(pb.RegisterRequest(kind=pb.META, address="m:1", incarnation=5))
+        await admit_at("m:1")
+        living, bench.living = bench.living, {}
+        await take(engine, "two", clock=LOOP_CLOCK)
+        manager.leading.clear()
+        await manager.leading.wait()  # as soon as it has noticed that
+        bench.living = living
+        await asyncio.sleep(0.1)  # the storage nodes are heard
+        other = await manager.register(pb.RegisterRequest(kind=pb.META, address="m:2", incarnation=6))
+        for _ in range(20):
+            await asyncio.sleep(0.05)  # the term lasts longer than T
+            await manager.heartbeat(pb.HeartbeatRequest(node_id=other.node_id, incarnation=6))
+        with pytest.raises(NodeInUse, match="lives at m:2"):
+            await admit_at("m:3")
+
+    run(body, engine)
