@@ -36,6 +36,14 @@ def giving_way(chain: Chain, routing: Routing) -> list[TargetId]:
     return [target for target in held if routing.yields(target, chain, minimum)]
 
 
+def stands_in(target: TargetId, chain: Chain, routing: Routing) -> bool:
+    """Whether a member serves in the place of those that administrators hold: with one less, the chain would take no
+    writes before they return. One on a disk that drains need not return."""
+    if all(routing.node_of(held).draining for held in held_out(chain, routing)):
+        return False
+    return target in chain.serving and len(chain.serving) <= routing.minimum(chain.chain_id)
+
+
 def plan(routing: Routing, targets: Sequence[TargetId], hold: Hold) -> list[pb.HeldChain]:
     """The effect on the chains of these targets. Raises NotFound, and InvalidArgument for what takes a chain below
     its minimum, unless the hold is forced."""

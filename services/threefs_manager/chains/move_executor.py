@@ -13,7 +13,7 @@ from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import EMPTY, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
-from threefs_manager.chains.holds import giving_way
+from threefs_manager.chains.holds import giving_way, stands_in
 from threefs_manager.chains.move_progress import MoveProgress, lasting
 from threefs_manager.chains.moves import Move, MoveBounds, MoveStep, next_step
 from threefs_manager.chains.transitions import add_member, keep_leaving, mark_leaving, must_give_way
@@ -140,8 +140,10 @@ class MoveExecutor:
         chain = routing.chains[move.chain_id]
         staying = [target for target in chain.serving if target != move.removed]
         step = next_step(move, chain, is_damaged=not all(map(self._failure_detector.reports_sound, staying)))
-        # First goes whom an administrator has taken out of service: with one less it would stay, for ever.
-        return MoveStep.WAIT if step is MoveStep.MARK_LEAVING and giving_way(chain, routing) else step
+        # First goes whom an administrator has taken out of service: with one less it would stay, for ever. And first
+        # returns whose place this one has: it could not leave, and the end of its move would cost that one its copy.
+        held = giving_way(chain, routing) or stands_in(move.removed, chain, routing)
+        return MoveStep.WAIT if step is MoveStep.MARK_LEAVING and held else step
 
     def _waits(self, move: Move) -> bool:
         return self._next_step(move, self._publisher.routing) is MoveStep.WAIT

@@ -10,6 +10,8 @@ The state of a move is the chain itself, so it goes on wherever a manager or a n
     another member serves damaged chunks           wait: the removed target may have their only good copies
     an administrator takes another one out of      wait: it was accepted because the removed target serves
     service, which serves still
+    the removed target serves in the place of one  wait: it could not leave before that one returns
+    that an administrator has taken out of it
     the removed target is a member                 it is marked as leaving
     the removed target is leaving                  wait: it goes when enough others serve
     nothing is removed, the added target serves    the move is done

@@ -4,17 +4,18 @@ import asyncio
 import dataclasses
 
 import pytest
-from threefs_manager.chains.holds import held_out, plan
+from threefs_manager.chains.holds import held_out, plan, stands_in
 from threefs_manager.chains.transitions import mark_leaving
 
 from tests.harness.beating_nodes import Bench, run
 from tests.harness.chain_harness import until
+from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
 from tests.harness.silent_engine import SilentEngine
 from tests.harness.virtual_time import LOOP_CLOCK
 from threefs.cluster.manager_records import TARGET
 from threefs.errors import InvalidArgument, NotFound
 from threefs.ids import ChainId, NodeId, TableId, TargetId
-from threefs.routing import EMPTY, Chain, ChainMember, Hold, PublicState, Routing, Target
+from threefs.routing import EMPTY, Chain, ChainMember, Hold, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 
 SERVING, SYNCING, WAITING = PublicState.SERVING, PublicState.SYNCING, PublicState.WAITING
@@ -91,6 +92,48 @@ def test_a_held_target_leaves_the_write_path_when_it_is_not_needed() -> None:
     assert yielding(routing(SERVING, SERVING, WAITING, t301=forced)) == []
     lame = routing(SERVING, WAITING, OFFLINE, t101=offline, t201=offline, t301=forced)
     assert held_out(lame.chains[ChainId(1)], lame) == [201, 301]
+
+
+def test_a_member_serves_in_the_place_of_one_that_is_held_as_long_as_a_write_needs_it() -> None:
+    def stand_in(*states: PublicState, draining: bool = False, minimum: int = 2, **holds: Hold) -> list[int]:
+        found = routing(*states, minimum=minimum, **holds)
+        nodes = {
+            n: Node(n, NodeKind.STORAGE, "", "h:1", 1, draining=draining and n == 3) for n in map(NodeId, (1, 2, 3))
+        }
+        found = dataclasses.replace(found, nodes=nodes)
+        return [target for target in found.targets if stands_in(target, found.chains[ChainId(1)], found)]
+
+    assert stand_in(SERVING, SERVING, OFFLINE, t301=Hold.OFFLINE) == [101, 201]
+    assert stand_in(SERVING, SERVING, OFFLINE, t301=Hold.OFFLINE, minimum=1) == []
+    assert stand_in(SERVING, SERVING, OFFLINE) == [], "it may never return"
+    assert stand_in(SERVING, SERVING, OFFLINE, t301=Hold.OFFLINE, draining=True) == [], "nor need it"
+    assert stand_in(SERVING, SERVING, SERVING, t301=Hold.OFFLINE) == []
+
+
+def test_a_held_target_keeps_its_copy_beside_a_drain_that_waits_for_it() -> None:
+    """The one that was to leave could not. When that had lasted, the one that did not serve went in its place."""
+
+    async def body(nodes: MovingNodes) -> None:
+        manager = nodes.manager
+        await manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
+        await manager.add_nodes(pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=4)]))
+        await nodes.join(4)
+        drained = next(t for t in nodes.routing.targets.values() if t.node_id == 1)
+
+        def members() -> dict[TargetId, PublicState]:
+            return {m.target_id: m.state for m in nodes.routing.chains[drained.chain_id].members}
+
+        (held,) = members().keys() - {drained.target_id}
+        await manager.hold_targets(pb.HoldTargetsRequest(targets=[held], hold=pb.HOLD_FORCED))
+        await nodes.until(lambda: members()[held] is OFFLINE)
+        await manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await asyncio.sleep(40 * LEASE_S)
+        assert members()[held] is OFFLINE and list(members().values()).count(SERVING) == 2
+        await manager.hold_targets(pb.HoldTargetsRequest(targets=[held], hold=pb.HOLD_NONE))
+        await nodes.until(lambda: not nodes.held()[1])
+        assert members()[held] is SERVING and len(members()) == 2
+
+    run_moving(body)
 
 
 async def hold(bench: Bench, hold: "pb.Hold", *targets: int) -> None:
