@@ -8,7 +8,7 @@ settings file of the process, else from the configuration of the cluster, else i
 import contextlib
 import difflib
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from threefs.errors import InvalidArgument
@@ -262,14 +262,17 @@ def _warns_before_it_is_full(values: Mapping[str, Value]) -> str:
     return f"nearly_full_ratio ({nearly:g}) must be below full_ratio ({full:g}), or the warning comes too late"
 
 
-#: Conditions between values; each returns an error in words.
-CONSTRAINTS: Sequence[Callable[[Mapping[str, Value]], str]] = (_warns_before_it_is_full,)
+#: Conditions between the values of these keys; each returns an error in words.
+CONSTRAINTS: Mapping[tuple[str, ...], Callable[[Mapping[str, Value]], str]] = {
+    ("nearly_full_ratio", "full_ratio"): _warns_before_it_is_full,
+}
 
 
-def check_together(values: Mapping[str, Value]) -> None:
-    """Raises InvalidArgument."""
-    for constraint in CONSTRAINTS:
-        wrong = constraint(values)
+def check_together(values: Mapping[str, Value], names: Iterable[str]) -> None:
+    """Check what concerns the keys of these names: other values may be those of a later release, which has other
+    bounds. Raises InvalidArgument."""
+    for concerned, constraint in CONSTRAINTS.items():
+        wrong = "" if set(concerned).isdisjoint(names) else constraint(values)
         if wrong:
             raise InvalidArgument(wrong)
 
@@ -284,7 +287,7 @@ def changed(texts: Mapping[str, str], changes: Mapping[str, str | None]) -> dict
             find(name)
         else:
             after[name] = text_of(parse(find(name), text))
-    check_together(_values_of(after))
+    check_together(_values_of(after), changes)
     return dict(sorted(after.items()))
 
 

@@ -121,6 +121,14 @@ def test_a_value_that_is_out_of_bounds_only_here_keeps_no_other_key_from_a_chang
         configuration.changed({}, later)
 
 
+def test_nor_do_two_values_that_go_together_only_in_a_later_release() -> None:
+    later = {"full_ratio": "1.5", "nearly_full_ratio": "0.99"}
+    assert configuration.changed(later, {"log_level": "debug"}) == {**later, "log_level": "debug"}
+    assert configuration.changed(later, {"nearly_full_ratio": "0.9"}) == {**later, "nearly_full_ratio": "0.9"}
+    with pytest.raises(InvalidArgument, match=r"nearly_full_ratio \(0.99\) must be below full_ratio \(0.98\)"):
+        configuration.changed(later, {"full_ratio": None})  # of every release now
+
+
 def test_a_value_of_a_later_release_can_be_taken_back() -> None:
     """Else every process of this release refuses it, and health warns of that, for ever."""
     assert configuration.changed({"of_a_later_release": "1", "log_level": "debug"}, {"of_a_later_release": None}) == {
