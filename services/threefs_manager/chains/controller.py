@@ -62,7 +62,7 @@ class ChainController:
         self._progress = ResyncProgress(clock)
         self.links = LinkFailures(clock)
         self.history = ChainHistory(clock)
-        self.move_executor = MoveExecutor(store, publisher, failure_detector, clock)
+        self.move_executor = MoveExecutor(store, publisher, self.routing_to_judge, failure_detector, clock)
         self._accepted: dict[TargetId, pb.TargetReport] = {}  # what targets had that are to serve a lost chain
         self._accepting = 0  # calls of `accept_loss` under way
         self._dirty: set[ChainId] = set()

@@ -37,8 +37,14 @@ class MoveExecutor:
     """Of one term as primary. Only the task of the chain controller calls `advance`."""
 
     def __init__(
-        self, store: Store, publisher: RoutingPublisher, failure_detector: FailureDetector, clock: Clock
+        self,
+        store: Store,
+        publisher: RoutingPublisher,
+        routing_to_judge: Callable[[], Routing],
+        failure_detector: FailureDetector,
+        clock: Clock,
     ) -> None:
+        self.routing_to_judge = routing_to_judge  # its nodes may be judged by their silence, until the next wait
         self.moves: dict[ChainId, Move] = {}
         self.balancing = False
         self.bounds: Callable[[], MoveBounds] = MoveBounds  # of moves under way
@@ -334,7 +340,7 @@ class MoveExecutor:
 
     async def _withdraw_futile(self) -> None:
         """Take back the moves that will not come to an end; the next plan finds other disks."""
-        routing, now = self._publisher.routing, self._clock.monotonic()
+        routing, now = self.routing_to_judge(), self._clock.monotonic()
         offline = {move.added for move in self.moves.values() if self._is_away(move, routing)}
         # One that is offline again within T is as full as before: it has only looked what was removed.
         self._offline = lasting(self._offline, offline, now, routing.lease_s)
@@ -398,7 +404,7 @@ class MoveExecutor:
 
     async def _plan_next(self) -> None:
         """Plan what the plans before have left: disks that still drain, and disks that are still uneven."""
-        routing = self._publisher.routing
+        routing = self.routing_to_judge()
         draining = moves.draining_nodes(routing)
         if not (self.balancing or draining or self._is_resizing(routing)) or self._clock.monotonic() < self._plan_at:
             return
@@ -429,7 +435,7 @@ class MoveExecutor:
     async def _forget_removed(self) -> None:
         """Drop the records of removed targets that their nodes keep nothing of any more."""
         routing = self._publisher.routing
-        removed = self._removed(routing)
+        removed = self._look_through(routing)[1]
         self._removed_in = {
             target.target_id: self._removed_in.get(target.target_id, routing.version) for target in removed
         }
@@ -447,9 +453,6 @@ class MoveExecutor:
 
         _, routing = await self._store.change(write)
         self._publisher.publish(routing)
-
-    def _removed(self, routing: Routing) -> Sequence[Target]:
-        return self._look_through(routing)[1]
 
     def _is_resizing(self, routing: Routing) -> bool:
         return self._look_through(routing)[2]

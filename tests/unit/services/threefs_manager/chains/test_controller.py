@@ -8,10 +8,11 @@ from threefs_manager.chains.resync_progress import STALLED_LEASES
 from tests.harness.beating_nodes import Bench, run
 from tests.harness.chain_harness import until
 from tests.harness.interrupted_engine import InterruptedEngine
+from tests.harness.moving_nodes import MovingNodes, run_moving
 from tests.harness.silent_engine import SilentEngine
 from tests.harness.virtual_time import LOOP_CLOCK
 from threefs.background import cancel_and_wait
-from threefs.cluster.manager_records import CHAIN, CLUSTER_KEY
+from threefs.cluster.manager_records import CHAIN, CLUSTER_KEY, FIRST_ADDED_TARGET
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, TargetId
 from threefs.kv.memory import MemoryEngine
@@ -230,6 +231,27 @@ async def check_living_meta_service(bench: Bench) -> None:
 def test_a_meta_service_stays_although_the_manager_was_suspended_while_it_read_the_store_again() -> None:
     """No service of the metadata store was known then: a copy could have been admitted beside it."""
     run(check_living_meta_service)
+
+
+def test_moves_stay_although_the_manager_was_suspended_while_it_changed_a_chain() -> None:
+    """Their nodes were taken for silent, and moves that had not begun were taken back."""
+    engine = InterruptedEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        async def suspend() -> None:
+            asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
+
+        await nodes.manager.add_nodes(pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=4)]))
+        await nodes.join(4)
+        nodes.slow.add(4)  # one move after the other fills it
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: any(m.state is SYNCING for c in nodes.routing.chains.values() for m in c.members))
+        engine.interrupted_at, engine.meanwhile = CHAIN, suspend
+        nodes.slow.clear()
+        await nodes.until(lambda: not nodes.held()[1])
+        assert engine.meanwhile is None and max(nodes.routing.targets) == FIRST_ADDED_TARGET + 2
+
+    run_moving(body, engine)
 
 
 async def check_accepted_loss(bench: Bench) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.harness.interrupted_engine import InterruptedEngine
 from tests.harness.moving_nodes import MovingNodes, run_moving
 from tests.harness.virtual_time import run_virtual
-from threefs.cluster.manager_records import NODE
+from threefs.cluster.manager_records import CHAIN, NODE
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.wire import manager_pb2 as pb
@@ -174,3 +174,32 @@ def test_a_manager_without_a_cluster_takes_no_nodes() -> None:
         await nodes.end()
 
     run_virtual(body())
+
+
+# ---- a manager that is suspended
+
+
+async def suspend() -> None:
+    asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
+
+
+def test_a_rebalance_goes_on_although_the_manager_was_suspended_while_it_changed_a_chain() -> None:
+    """All nodes were taken for silent, so no disk was there to be levelled."""
+    engine = InterruptedEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.add_nodes(planned(4))
+        await nodes.join(4)
+        await nodes.step()
+
+        async def level() -> None:
+            await nodes.manager.rebalance(pb.RebalanceRequest())
+            engine.meanwhile = suspend  # in the next attempt: this one does not know of it
+
+        engine.interrupted_at, engine.meanwhile = CHAIN, level
+        nodes.left.add(3)
+        await nodes.until(lambda: engine.meanwhile is None)
+        nodes.left.clear()
+        await nodes.until(lambda: nodes.held()[4] == 1)
+
+    run_moving(body, engine)
