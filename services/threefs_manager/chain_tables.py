@@ -166,7 +166,7 @@ async def set_replicas(
     """Have chains of a table gain or lose copies until each has so many; returns the moves that are planned first. A
     minimum above the new number is lowered to it. Raises NotFound, InvalidArgument."""
     table_id, replicas = TableId(request.table_id), request.replicas
-    routing = publisher.routing
+    routing = executor.routing_to_judge()
     _require_table(routing, table_id)
     _check_replicas(routing, table_id, replicas)
     wanted = dataclasses.replace(routing, replicas={**routing.replicas, table_id: replicas})

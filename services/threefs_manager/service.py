@@ -395,7 +395,7 @@ class Manager:
 
     async def get_status(self, request: pb.GetStatusRequest) -> pb.GetStatusReply:
         store, controller = self._require_primary()
-        known = self._publisher.routing
+        known = controller.routing_to_judge()
         routing = self._publisher.message(known)
         reasons = controller.links.reasons()
         return pb.GetStatusReply(

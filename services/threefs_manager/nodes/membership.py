@@ -85,7 +85,7 @@ async def set_draining(
     store: Store, publisher: RoutingPublisher, executor: MoveExecutor, request: pb.SetDrainingRequest
 ) -> list[Move]:
     """Mark the node; returns the moves that are planned first. Raises NotFound, InvalidArgument."""
-    routing = publisher.routing
+    routing = executor.routing_to_judge()
     node = _storage_node(request.node_id, routing)
     draining = draining_nodes(routing) - {node}
     if request.draining:
@@ -167,7 +167,7 @@ async def rebalance(
     store: Store, publisher: RoutingPublisher, executor: MoveExecutor, request: pb.RebalanceRequest
 ) -> list[Move]:
     """Have moves planned until all disks carry equally many targets; returns those that are planned first."""
-    routing = publisher.routing
+    routing = executor.routing_to_judge()
     planned = executor.plan(routing, draining_nodes(routing), balance=True)
     if request.dry_run:
         return planned

@@ -203,3 +203,24 @@ def test_a_rebalance_goes_on_although_the_manager_was_suspended_while_it_changed
         await nodes.until(lambda: nodes.held()[4] == 1)
 
     run_moving(body, engine)
+
+
+def test_the_first_call_after_a_suspension_finds_the_nodes_alive() -> None:
+    """Status showed all of them as dead, and nothing was planned."""
+
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.add_nodes(planned(4))
+        await nodes.join(4)
+        await nodes.step()
+        await suspend()
+        assert [node.alive for node in (await nodes.manager.get_status(pb.GetStatusRequest())).nodes] == [True] * 4
+        await suspend()
+        assert (await nodes.manager.rebalance(pb.RebalanceRequest(dry_run=True))).moves
+        await suspend()
+        drain = pb.SetDrainingRequest(node_id=1, draining=True, dry_run=True)
+        assert (await nodes.manager.set_draining(drain)).moves
+        await suspend()
+        more = pb.SetReplicasRequest(table_id=1, replicas=3, dry_run=True)
+        assert (await nodes.manager.set_replicas(more)).moves
+
+    run_moving(body)
