@@ -8,11 +8,13 @@ ones is damage.
 """
 
 import contextlib
+import errno
 import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from threefs.checksums import crc32c
 from threefs.errors import Corrupt
@@ -48,42 +50,58 @@ class LogState:
 def frames(path: Path, after: int, *, up_to_damage: bool = False) -> Iterator[Frame]:
     """The frames of a log, without an incomplete one at the end. `after` is the number before the first change.
 
-    A backup may be appending to the log: what comes after the call is left out. Raises Corrupt; with `up_to_damage`,
-    stops at the damage instead.
+    A backup may be appending to the log: what comes after the call is left out. Raises Corrupt, also where the disk
+    does not give the bytes any more; with `up_to_damage`, stops at the damage instead.
     """
     with path.open("rb") as log:
         offset, end = 0, os.fstat(log.fileno()).st_size
-        while (frame := _read(log.fileno(), offset)) is not None and frame.end <= end:
-            if frame.first != after + 1:
-                if up_to_damage:
-                    return
-                raise Corrupt(f"{path} goes from change {after} to {frame.first}")
-            after += frame.changes
-            offset = frame.end
-            yield frame
-        if not up_to_damage and _has_frame_after(log.fileno(), offset + 1, end):
-            raise Corrupt(f"{path} is damaged at byte {offset}, and goes on behind it")
+        try:
+            while (frame := _read(log, offset)) is not None and frame.end <= end:
+                if frame.first != after + 1:
+                    raise Corrupt(f"{path} goes from change {after} to {frame.first}")
+                after += frame.changes
+                offset = frame.end
+                yield frame
+            if not up_to_damage and _has_frame_after(log, offset + 1, end):
+                raise Corrupt(f"{path} is damaged at byte {offset}, and goes on behind it")
+        except Corrupt:
+            if not up_to_damage:
+                raise
 
 
-def _read(descriptor: int, offset: int) -> Frame | None:
-    head = os.pread(descriptor, _HEAD_BYTES, offset)
+def _read(log: BinaryIO, offset: int) -> Frame | None:
+    head = _bytes_at(log, offset, _HEAD_BYTES)
     if len(head) < _HEAD_BYTES:
         return None
     magic, first, changes, length, time_ns = _HEAD.unpack_from(head)
     if magic != _MAGIC or length > _MAX_BATCH_BYTES:
         return None
-    batch = os.pread(descriptor, length, offset + _HEAD_BYTES)
+    batch = _bytes_at(log, offset + _HEAD_BYTES, length)
     if len(batch) < length or _CRC.unpack_from(head, _HEAD.size)[0] != crc32c(head[: _HEAD.size] + batch):
         return None
     return Frame(first, changes, time_ns, batch, offset + _HEAD_BYTES + length)
 
 
-def _has_frame_after(descriptor: int, offset: int, end: int) -> bool:
+def _bytes_at(log: BinaryIO, offset: int, length: int) -> bytes:
+    """Fewer only at the end of the file. Raises Corrupt for bytes that cannot be read, which are no end of a log: one
+    is truncated there."""
+    found = b""
+    try:
+        while len(found) < length and (more := os.pread(log.fileno(), length - len(found), offset + len(found))):
+            found += more  # a read that meets a bad sector gives what lies before it; the next one fails
+    except OSError as error:
+        if error.errno == errno.ENOMEM:  # this says nothing about the disk
+            raise
+        raise Corrupt(f"{log.name} cannot be read at byte {offset + len(found)}: {error.strerror}") from None
+    return found
+
+
+def _has_frame_after(log: BinaryIO, offset: int, end: int) -> bool:
     """Whether a complete frame begins at `offset` or later, and is over by `end`."""
-    while piece := os.pread(descriptor, _PIECE_BYTES, offset):
+    while piece := _bytes_at(log, offset, _PIECE_BYTES):
         at = -1
         while (at := piece.find(_MAGIC, at + 1)) >= 0:
-            found = _read(descriptor, offset + at)
+            found = _read(log, offset + at)
             if found is not None and found.end <= end:
                 return True
         if len(piece) < _PIECE_BYTES:

@@ -48,11 +48,11 @@ def find_restore_point(
     snapshot = archive.newest(directory, role)
     if snapshot is None:
         raise NotFound(f"{directory} has no whole snapshot of the store of the {role}")
-    with snapshot.dump.open("rb") as source:
-        try:
+    try:
+        with snapshot.dump.open("rb") as source:
             dump.check(source)
-        except Corrupt as error:
-            raise Corrupt(f"{snapshot.dump}: {error}") from None
+    except OSError as error:  # Corrupt is one
+        raise Corrupt(f"{snapshot.dump}: {error}") from None
     point = RestorePoint(snapshot, snapshot.taken_ns, snapshot.change, 0, up_to_damage)
     try:
         return _read_log(point, until_ns)
@@ -105,12 +105,13 @@ async def empty_store(engine: Engine) -> None:
 
 
 def _batches(point: RestorePoint) -> Iterator[Changes]:
-    """The changes of the log in batches; a batch has only the last change of each key."""
+    """The changes of the log in batches; a batch has only the last change of each key. Raises Corrupt."""
     batch: Changes = {}
-    size = 0
+    size = end = 0
     for frame in point.frames():
         if frame.end > point.length_bytes:
             break
+        end = frame.end
         for key, value in changes(frame.batch):
             if key == RESTORE_KEY:
                 continue
@@ -119,6 +120,8 @@ def _batches(point: RestorePoint) -> Iterator[Changes]:
                 batch, size = {}, 0
             batch[key] = value
             size += len(key) + len(value or b"")
+    if end < point.length_bytes:  # a part that was read when the log was checked
+        raise Corrupt(f"{point.snapshot.log} is damaged at byte {end} now; repeat the restore")
     if batch:
         yield batch
 

@@ -357,6 +357,10 @@ async def test_a_backup_that_was_damaged_is_begun_anew(tmp_path: Path) -> None:
         content[len(content) // 2] ^= 1
         snapshot.log.write_bytes(content)
 
+    def make_log_unreadable(snapshot: archive.Snapshot) -> None:
+        snapshot.log.unlink()
+        snapshot.log.symlink_to("/proc/self/mem")  # nothing lies at its beginning, and the kernel says EIO
+
     def cut_dump(snapshot: archive.Snapshot) -> None:
         snapshot.dump.write_bytes(snapshot.dump.read_bytes()[:-1])
 
@@ -371,7 +375,7 @@ async def test_a_backup_that_was_damaged_is_begun_anew(tmp_path: Path) -> None:
         content[len(content) // 2] ^= 1
         snapshot.dump.write_bytes(content)
 
-    for damage in (damage_log, turn_bit_of_dump, cut_dump, remove_dump, empty_info):
+    for damage in (damage_log, make_log_unreadable, turn_bit_of_dump, cut_dump, remove_dump, empty_info):
         snapshot = archive.newest(tmp_path / "backup", "meta")
         assert snapshot is not None
         for _ in range(2):

@@ -1,10 +1,13 @@
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_backup import log_file
 from threefs_backup.log_file import LogFile, LogState, frames, log_state
 
+from tests.harness.bad_sectors import cannot_be_read
 from threefs.errors import Corrupt
 from threefs.wire import backup_pb2 as pb
 
@@ -55,6 +58,33 @@ def test_damage_in_the_middle_is_reported(path: Path) -> None:
             list(frames(path, 10))
         with pytest.raises(Corrupt):
             LogFile(path, 10, 100)
+
+
+@pytest.mark.parametrize("times", [1, 1 << 30])
+def test_bytes_that_cannot_be_read_are_damage_and_no_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """The error of the disk was no damage. An end is truncated, so it must not look like one, also if it passes."""
+    content = path.read_bytes()
+    ends = [0, *(frame.end for frame in frames(path, 10))]
+    for begin in range(0, len(content), 90):
+        whole = max(end for end in ends if end <= begin)
+        for read in (lambda: list(frames(path, 10)), lambda: LogFile(path, 10, 100)):
+            with monkeypatch.context() as disk, pytest.raises(Corrupt, match=f"{path} cannot be read at byte"):
+                cannot_be_read(disk, path, begin, begin + 50, times=times)
+                read()
+        with monkeypatch.context() as disk:
+            cannot_be_read(disk, path, begin, begin + 50, times=times)
+            assert [0, *(frame.end for frame in frames(path, 10, up_to_damage=True))][-1] == whole
+    assert path.read_bytes() == content
+
+
+def test_memory_that_is_short_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for up_to_damage in (False, True):
+        with monkeypatch.context() as machine, pytest.raises(OSError, match="Cannot allocate") as caught:
+            cannot_be_read(machine, path, 0, 50, errno.ENOMEM)
+            list(frames(path, 10, up_to_damage=up_to_damage))
+        assert not isinstance(caught.value, Corrupt)
 
 
 def test_changes_that_do_not_follow_are_refused(path: Path) -> None:
@@ -122,7 +152,7 @@ def test_a_log_that_is_appended_to_while_it_is_read_is_not_damaged(path: Path, m
     log = LogFile(path, 10, 100)
     looks_behind = log_file._has_frame_after
 
-    def appended(*arguments: int) -> bool:
+    def appended(*arguments: Any) -> bool:
         log.append([write(log.change + 1), write(log.change + 2)], 400)
         return looks_behind(*arguments)
 

@@ -6,6 +6,7 @@ import pytest
 from threefs_backup.restore import RestorePoint, find_restore_point, restore
 
 from tests.harness.backups import Source, restored
+from tests.harness.bad_sectors import cannot_be_read
 from tests.harness.clocks import SteppedClock
 from threefs.env.clock import CLOCK
 from threefs.errors import AlreadyExists, Corrupt, NotFound
@@ -13,7 +14,7 @@ from threefs.kv import dump
 from threefs.kv.dump import KEYS_END
 from threefs.kv.engine_api import Pair
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.restore_mark import read_mark
+from threefs.kv.restore_mark import in_part, read_mark
 from threefs.kv.transaction import BufferedTransaction
 
 
@@ -111,6 +112,38 @@ async def test_what_was_written_before_damage_is_restored_if_that_is_wanted(tmp_
         assert await restored(point) in states
     log.write_bytes(content)
     assert await restored(find_restore_point(tmp_path / "backup", "meta", up_to_damage=True)) == states[-1]
+
+
+async def test_what_was_written_before_an_unreadable_sector_is_restored_if_that_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments, backup = await backed_up(tmp_path)
+    log = find_restore_point(backup, "meta").snapshot.log
+    place = log.stat().st_size // 2
+    with monkeypatch.context() as disk:
+        cannot_be_read(disk, log, place, place + 50)
+        with pytest.raises(Corrupt, match=r"cannot be read at byte .*--up-to-damage"):
+            find_restore_point(backup, "meta")
+        point = find_restore_point(backup, "meta", up_to_damage=True)
+        assert 0 < point.length_bytes <= place
+        assert await restored(point) in [state for _, state in moments]
+    point.snapshot.dump.unlink()
+    point.snapshot.dump.symlink_to("/proc/self/mem")
+    monkeypatch.setattr("threefs_backup.archive.newest", lambda *names: point.snapshot)
+    with pytest.raises(Corrupt, match=r"base\.dump"):
+        find_restore_point(backup, "meta")
+
+
+async def test_a_log_that_was_readable_when_it_was_checked_is_restored_up_to_there_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, backup = await backed_up(tmp_path)
+    point = find_restore_point(backup, "meta", up_to_damage=True)
+    engine = MemoryEngine()
+    cannot_be_read(monkeypatch, point.snapshot.log, point.length_bytes // 2, point.length_bytes)
+    with pytest.raises(Corrupt, match="repeat the restore"):
+        await restore(point, engine)
+    assert await in_part(engine.begin())
 
 
 class Pages(MemoryEngine):
