@@ -74,10 +74,14 @@ class Context:
         return Namespace(tx, self.logical_clock.stamp(), self.random, self.quotas, memo, creator)
 
     async def transact(
-        self, work: Callable[[Transaction], Awaitable[T]], *, timeout_s: float = retry.TIMEOUT_S, numbers: int = 1
+        self,
+        work: Callable[[Transaction], Awaitable[T]],
+        *,
+        timeout_s: float = retry.TIMEOUT_S,
+        refill: Callable[[], Awaitable[None]] | None = None,
     ) -> T:
-        """Run `work` in a transaction until that commits (`threefs.kv.retry.run`). Returns what it returned. It needs
-        so many inode numbers if it needs any.
+        """Run `work` in a transaction until that commits (`threefs.kv.retry.run`). Returns what it returned. `refill`
+        gets inode numbers when it needs some and none is left; without it, one at least, or its error is raised.
 
         `work` may run several times, also after a commit of unknown outcome: it must find out in its transaction
         whether an earlier run was committed, or do the same again.
@@ -89,5 +93,5 @@ class Context:
                 )
             except OutOfNumbers:
                 pass
-            await self.allocator.refill(numbers)
+            await (refill or self.allocator.refill)()
         raise Throttled("other calls take all inode numbers")

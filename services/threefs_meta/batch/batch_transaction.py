@@ -115,16 +115,15 @@ class _Batch:
 
     async def _run_transaction(self, start: int, end: int, timeout_s: float) -> None:
         context = self.context
-        numbers = self.kinds[start:end].count("create")
-        try:
-            await context.allocator.refill(numbers)
-            self.waits_for_numbers = True
-        except ThreefsError:  # changes that need no numbers go on
-            self.waits_for_numbers = False
+        creates = self.kinds[start:end].count("create")  # removals and publications may need some numbers as well
+        if self.waits_for_numbers:
+            await self._refill(creates)
         for _ in range(_MAX_RECALLS):
             try:
                 self._results[start:end] = await context.transact(
-                    partial(self._attempt, start, end), timeout_s=timeout_s, numbers=max(1, numbers)
+                    partial(self._attempt, start, end),
+                    timeout_s=timeout_s,
+                    refill=partial(self._refill, max(1, creates)),
                 )
                 return
             except DelegationHeld as error:  # all changes wait, mostly for some milliseconds
@@ -132,6 +131,13 @@ class _Batch:
             await asyncio.sleep(0)
             await delegation_recall.wait_returned(context, conflict)
         raise Conflict("other clients keep getting the delegation of the directory; try again")
+
+    async def _refill(self, least: int) -> None:
+        """Have so many inode numbers. While none can be got, the changes that need none go on."""
+        try:
+            await self.context.allocator.refill(least)
+        except ThreefsError:
+            self.waits_for_numbers = False
 
     async def _attempt(self, start: int, end: int, tx: Transaction) -> list[bytes | None]:
         transaction = _BatchTransaction(self, tx, await self._replayed(tx))

@@ -14,7 +14,7 @@ from threefs_meta.ops.remove import remove
 from threefs_meta.ops.rename import rename
 from threefs_meta.store import keys
 
-from tests.harness.many_changes import answered, changed, create_of, remove_of, rename_of, stored
+from tests.harness.many_changes import answered, changed, create_of, publish_of, remove_of, rename_of, stored
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, with_bench
 from threefs.errors import (
     AlreadyExists,
@@ -427,3 +427,26 @@ async def test_changes_that_need_no_inode_number_go_on_while_none_can_be_got(ben
     reply = await answered(bench, pb.BatchRequest(mutation=bench.mutation(), changes=changes))
     assert [result.retry_alone for result in reply.results] == [False, False, True, True, False]
     assert await bench.names("/") == ["c"]
+
+
+async def test_removals_and_publications_that_need_an_inode_number_hold_up_no_others(bench: MetaBench) -> None:
+    """The first removal makes the trash of an owner, and the publication a directory. All changes failed with them."""
+    await bench.mkdir("/kept")
+    for name in ("/kept/a", "/b", "/c"):
+        await bench.create(name)
+    await bench.set_trash("/kept", 1000)
+    [made] = await bench.precreate("/missing/d")
+    allocator = bench.context.allocator
+
+    async def refused() -> None:
+        raise Unavailable("no manager answers")
+
+    allocator._report = refused
+    while allocator.left:
+        await allocator.allocate()
+    publication = publish_of(made, "/missing/d")
+    publication.publish.parents = True
+    changes = [remove_of("/b"), remove_of("/kept/a"), publication, remove_of("/c")]
+    reply = await answered(bench, pb.BatchRequest(mutation=bench.mutation(), changes=changes))
+    assert [result.retry_alone for result in reply.results] == [False, True, True, False]
+    assert await bench.names("/") == [".trash", "kept"]
