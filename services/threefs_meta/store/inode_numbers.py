@@ -10,8 +10,10 @@ what it holds of the store meanwhile, and as many transactions as there are conn
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
+from threefs.env.shielded_wait import shielded
 from threefs.errors import Corrupt
 from threefs.ids import ROOT
 from threefs.kv import retry
@@ -53,7 +55,7 @@ class InodeAllocator:
         self._next = self._end = 0
         self._following: list[tuple[int, int]] = []  # blocks for when this one is used up
         self._unreported: tuple[int, int] | None = None  # a block that is reserved, and not yet known to the manager
-        self._refilling = asyncio.Lock()
+        self._refilling: asyncio.Task[None] | None = None  # the last attempt to get a block
 
     async def allocate(self) -> int:
         """A number that no inode has or has ever had. Raises OutOfNumbers."""
@@ -67,11 +69,15 @@ class InodeAllocator:
         return number
 
     async def refill(self, least: int = 1) -> None:
-        """Have so many numbers to give out. Raises the errors of a manager that does not answer."""
+        """Have so many numbers to give out. Raises the errors of a manager that does not answer.
+
+        Calls at the same time share an attempt, and its error: in a row they would each wait for the manager.
+        """
         while self.left < least:
-            async with self._refilling:
-                if self.left < least:
-                    await self._refill()
+            if self._refilling is None or self._refilling.done():
+                self._refilling = asyncio.create_task(self._refill())
+                self._refilling.add_done_callback(_retrieve)
+            await shielded(self._refilling)
 
     @property
     def left(self) -> int:
@@ -81,6 +87,8 @@ class InodeAllocator:
     async def close(self) -> None:
         """Count the rest of the block as removed, so that the number of inodes is right. After a crash it is too
         high."""
+        if self._refilling is not None:  # all its callers may be gone
+            await cancel_and_wait(self._refilling)
         left, self._next = self.left, self._end
         self._following.clear()
         if self._unreported is not None:
@@ -102,7 +110,11 @@ class InodeAllocator:
             # After an unknown outcome this reserves another block: one may be lost, and none is given out twice.
             first = await retry.run(self._engine, reserve, clock=self._clock, random=self._random, replayable=True)
             self._unreported = first, first + BLOCK
-        await asyncio.sleep(0)  # a coroutine that was started eagerly gets its task here, which connecting needs
         await self._report()
         self._following.append(self._unreported)
         self._unreported = None
+
+
+def _retrieve(attempt: "asyncio.Task[None]") -> None:
+    if not attempt.cancelled():
+        attempt.exception()  # its callers have raised it, or were cancelled

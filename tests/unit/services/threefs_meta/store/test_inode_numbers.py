@@ -1,6 +1,8 @@
 """Inode numbers are given out once."""
 
 import asyncio
+import gc
+from typing import Any
 
 import pytest
 from threefs_meta.store import keys
@@ -10,8 +12,9 @@ from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator, OutOfNumbers
 from tests.harness.clocks import SteppedClock
 from tests.harness.meta_harness import MetaBench, new_number, reported
 from tests.harness.seeded_random import SeededRandom
+from threefs.background import cancel_and_wait
 from threefs.env.eager import StartedCoroutine
-from threefs.errors import Unavailable
+from threefs.errors import ThreefsError, Unavailable
 from threefs.kv.engine_api import Transaction
 from threefs.kv.memory import MemoryEngine
 
@@ -130,3 +133,78 @@ async def test_a_block_is_got_before_the_last_one_is_used_up() -> None:
     assert len(set(numbers)) == 2 * BLOCK and not allocator.left
     with pytest.raises(OutOfNumbers):
         await allocator.allocate()
+
+
+async def test_calls_at_the_same_time_share_an_attempt_that_fails() -> None:
+    """Each waited for the manager when those before it had given up."""
+    attempts = 0
+
+    async def report() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise Unavailable("no manager answers")
+
+    allocator = InodeAllocator(MemoryEngine(), report=report)
+    errors = await asyncio.gather(*(allocator.refill(least) for least in range(1, 13)), return_exceptions=True)
+    assert {type(error) for error in errors} == {Unavailable} and attempts == 1
+    await allocator.refill()
+    assert allocator.left == BLOCK and attempts == 2, "a later call makes an attempt of its own"
+
+
+class _Manager:
+    """Reports wait until `answer`."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.asked = asyncio.Event()
+        self._answers = asyncio.Queue[ThreefsError | None]()
+
+    async def report(self) -> None:
+        self.calls += 1
+        self.asked.set()
+        if error := await self._answers.get():
+            raise error
+
+    def answer(self, error: ThreefsError | None = None) -> None:
+        self._answers.put_nowait(error)
+
+
+async def test_an_attempt_outlives_the_call_that_began_it() -> None:
+    manager = _Manager()
+    allocator = InodeAllocator(MemoryEngine(), report=manager.report)
+    first, second = (asyncio.ensure_future(allocator.refill()) for _ in range(2))
+    await manager.asked.wait()
+    await cancel_and_wait(first)
+    manager.answer()
+    await second
+    assert first.cancelled() and allocator.left == BLOCK and manager.calls == 1
+
+
+async def test_an_attempt_that_fails_without_a_caller_is_not_reported_as_an_error_of_the_program() -> None:
+    reported_errors = list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported_errors.append(context))
+    manager = _Manager()
+    allocator = InodeAllocator(MemoryEngine(), report=manager.report)
+    call = asyncio.ensure_future(allocator.refill())
+    await manager.asked.wait()
+    await cancel_and_wait(call)
+    manager.answer(Unavailable("no manager answers"))
+    while allocator._refilling and not allocator._refilling.done():
+        await asyncio.sleep(0)
+    del call, allocator
+    gc.collect()  # asyncio reports what nobody has asked for when the task is deleted
+    assert not reported_errors
+
+
+async def test_an_attempt_ends_with_the_allocator() -> None:
+    engine, manager = MemoryEngine(), _Manager()
+    allocator = InodeAllocator(engine, report=manager.report)
+    call = asyncio.ensure_future(allocator.refill())
+    await manager.asked.wait()
+    await cancel_and_wait(call)
+    await allocator.close()
+    assert await read_counter(engine.begin(), keys.REMOVED_INODES) == BLOCK
+    manager.answer()
+    await asyncio.sleep(0)
+    assert allocator.left == 0, "what was counted as removed is not given out"
