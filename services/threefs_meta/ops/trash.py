@@ -1,6 +1,6 @@
 """Set for how long removed files of a directory are kept, and list a page of one owner's trash."""
 
-from threefs.errors import InvalidArgument, NotADirectory
+from threefs.errors import Corrupt, InvalidArgument, NotADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions
@@ -9,6 +9,7 @@ from threefs_meta.access.permissions import READ
 from threefs_meta.context import Context
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find
+from threefs_meta.store import keys
 from threefs_meta.store.entry_codec import Entry
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
@@ -51,7 +52,6 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
         )
     limit = min(request.limit or MAX_ITEMS, MAX_ITEMS)
     actor = actor_of(request)
-    clock = context.logical_clock
 
     async def work(ns: Namespace) -> pb.ListTrashReply:
         _, directory = await find(ns, request.place, actor, follow=True)
@@ -63,19 +63,14 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
         reply = pb.ListTrashReply(more=len(found) > limit)
         for name, entry in found[:limit]:
             reply.next = name
-            record = await retention.record_of(ns, directory.inode, name, entry.inode)
-            due = retention.due_of(name)
-            if record is None or due is None:
-                continue  # this entry came into the trash by other means, and stays
-            inode = await ns.require_inode(entry.inode)
-            reply.items.add(
-                name=name,
-                path=record.path,
-                removed_ns=record.removed_ns,
-                uid=record.uid,
-                left_s=max(0, int((due - clock.tick) * clock.tick_s)),
-                inode=await ns.with_times(inode),
-            )
+            try:
+                item = await _item(context, ns, directory.inode, name, entry)
+            except Corrupt as error:  # the others can be listed, and restored
+                key = keys.entry(directory.inode, name)
+                context.damaged.pass_over(key, error, "an entry of the trash cannot be listed")
+                continue
+            if item is not None:
+                reply.items.append(item)
         return reply
 
     return await run_readonly(context, work)
@@ -88,3 +83,21 @@ async def _entries(
         return await ns.entries(directory, request.after, limit)
     entry = await ns.entry(directory, request.only)
     return [] if entry is None else [(request.only, entry)]
+
+
+async def _item(context: Context, ns: Namespace, directory: int, name: bytes, entry: Entry) -> pb.TrashItem | None:
+    """None: this entry came into the trash by other means, and stays. Raises Corrupt."""
+    clock = context.logical_clock
+    record = await retention.record_of(ns, directory, name, entry.inode)
+    due = retention.due_of(name)
+    if record is None or due is None:
+        return None
+    inode = await ns.require_inode(entry.inode)
+    return pb.TrashItem(
+        name=name,
+        path=record.path,
+        removed_ns=record.removed_ns,
+        uid=record.uid,
+        left_s=max(0, int((due - clock.tick) * clock.tick_s)),
+        inode=await ns.with_times(inode),
+    )

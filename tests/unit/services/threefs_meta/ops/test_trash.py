@@ -2,7 +2,9 @@
 
 import pytest
 from threefs_meta.ops.trash import MAX_TRASH_S, list_trash
+from threefs_meta.store import keys
 
+from tests.harness import damage
 from tests.harness.meta_harness import MetaBench, at
 from threefs.errors import AccessDenied, InvalidArgument, NotADirectory, NotFound, PermissionDenied
 from threefs.wire import meta_pb2 as pb
@@ -72,3 +74,21 @@ async def test_entries_that_are_not_listed(bench: MetaBench) -> None:
         await list_trash(bench.context, pb.ListTrashRequest(place=at("/.trash/0"), after=b"n" * 256))
     with bench.user(1000, 1000), pytest.raises(AccessDenied):
         await bench.trash(0)
+
+
+@pytest.mark.parametrize("table", ["record", "inode"])
+async def test_a_damaged_entry_hides_no_other_one(bench: MetaBench, table: str) -> None:
+    await bench.set_trash("/", 1000)
+    for name in ("/a", "/b", "/c"):
+        await bench.create(name)
+        await bench.remove(name)
+    _, damaged, _ = await bench.trash()
+    records = await bench.engine.begin().get_range(*keys.TRASH)
+    key = keys.inode(damaged.inode.inode) if table == "inode" else next(k for k, _ in records if damaged.name in k)
+    intact = await damage.get(bench, key)
+    await damage.put(bench, key, b"damaged")
+    assert [item.path for item in await bench.trash()] == [b"/a", b"/c"]
+    request = pb.ListTrashRequest(place=at("/.trash/0"), only=damaged.name)
+    assert not (await list_trash(bench.context, request)).items
+    await damage.put(bench, key, intact)
+    assert len(await bench.trash()) == 3
