@@ -1,11 +1,11 @@
 """The trash: removed files below a directory with a trash time are kept in /.trash/OWNER until that time has passed."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, NotFound
+from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, NotFound, Retry, ThreefsError
 from threefs.paging import next_place
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
@@ -125,18 +125,22 @@ class Trash:
 
     async def empty(self, uid: int | None = None) -> int:
         """Delete all items in the trash of one owner, or of all owners whose trash the caller may empty. Returns the
-        number of items."""
-        count = 0
+        number of items.
+
+        An item that cannot be deleted keeps no other one in the trash. Its error is raised at the end; of several the
+        last one.
+        """
+        count, failures = 0, list[ThreefsError]()
         for owner in await self._owners(uid):
-            if await self._page(owner, only=_NO_NAME) is None:
-                continue  # a directory of somebody, or a link to one, is no trash
-            try:
+            with _collected(failures):
+                if await self._page(owner, only=_NO_NAME) is None:
+                    continue  # a directory of somebody, or a link to one, is no trash
                 async for entry in self._namespace.list(_of_owner(owner)):
-                    with suppress(NotFound):  # it was restored since it was listed, or its time is over
+                    with _collected(failures):
                         await self._namespace.remove(paths.join(_of_owner(owner), entry.name), recursive=True)
                         count += 1
-            except NotFound:
-                continue
+        if failures:
+            raise failures[-1]
         return count
 
     async def _owners(self, uid: int | None) -> Sequence[int]:
@@ -149,6 +153,19 @@ class Trash:
             return sorted([int(entry.name) async for entry in self._namespace.list(TOP) if entry.name.isdecimal()])
         except (NotFound, NotADirectory):
             return []
+
+
+@contextmanager
+def _collected(failures: list[ThreefsError]) -> Iterator[None]:
+    """Collect the error of one item or owner, and go on. A cluster that does not answer would not do so for others."""
+    try:
+        yield
+    except NotFound:
+        pass  # it was restored since it was listed, or its time is over
+    except ThreefsError as error:
+        if error.retry is not Retry.NEVER:
+            raise
+        failures.append(error)
 
 
 def _of_owner(uid: int) -> str:
