@@ -443,6 +443,7 @@ class World:
         for host in [*self.storage_hosts, *self.meta_hosts]:
             self.start(host)
         if not await self._started_within(_START_S):  # the store leaves so much unanswered that nobody is primary
+            assert self.manager_kv.unknown, "I13: the cluster starts"
             doubt, self.manager_kv.unknown = self.manager_kv.unknown, 0.0
             assert await self._started_within(_START_S), "I13: the cluster starts"
             self.manager_kv.unknown = doubt
