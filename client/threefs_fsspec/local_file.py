@@ -16,11 +16,12 @@ _OF_GROUP = 0o070
 
 
 @contextmanager
-def new_file(local: str) -> Iterator[int]:
+def new_file(local: str | bytes | os.PathLike[str]) -> Iterator[int]:
     """The descriptor of a new local file, which takes the name and the permissions of an existing one at the end of the
     block. One behind a link is replaced there. Written in place are: a descriptor of this process (/dev/stdout), a file
     of another user, which would not be that user's any more, and one in a directory that takes no new names. Raises
     OSError."""
+    local = os.fsdecode(local)
     descriptor = standard_streams.descriptor_of(local)
     if descriptor is not None:
         with open(os.dup(descriptor), "wb", buffering=0) as stream:

@@ -8,8 +8,8 @@ from threefs_fsspec.local_file import new_file
 _OTHER = 12345
 
 
-def put(place: str | Path, content: bytes = b"new") -> None:
-    with new_file(str(place)) as file:
+def put(place: str | bytes | Path, content: bytes = b"new") -> None:
+    with new_file(place) as file:
         os.write(file, content)
 
 
@@ -47,6 +47,12 @@ def test_a_file_stays_with_its_group(tmp_path: Path) -> None:
     put(tmp_path / "a")
     found = (tmp_path / "a").stat()
     assert (found.st_gid, stat.S_IMODE(found.st_mode)) == (_OTHER, 0o640)
+
+
+def test_paths_of_all_kinds(tmp_path: Path) -> None:
+    for number, place in enumerate((tmp_path / "a", str(tmp_path / "a"), os.fsencode(tmp_path / "a"))):
+        put(place, b"%d" % number)
+        assert (tmp_path / "a").read_bytes() == b"%d" % number
 
 
 def test_a_descriptor_of_the_process_is_written_to(tmp_path: Path) -> None:
