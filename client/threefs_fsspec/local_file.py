@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from threefs_cli.safe_write import SafeWriter
 
@@ -13,6 +13,8 @@ from threefs.env import standard_streams
 _NEW = 0o666
 _PERMISSIONS = 0o777
 _OF_GROUP = 0o070
+#: Not O_CREAT: with it, nobody opens files of others in a directory like /tmp (fs.protected_regular).
+_IN_PLACE = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -32,7 +34,8 @@ def new_file(local: str | bytes | os.PathLike[str]) -> Iterator[int]:
     place = os.path.realpath(local)
     old = os.stat(place) if os.path.exists(place) else None
     if old is not None and stat.S_ISREG(old.st_mode) and not _may_be_replaced(place, old):
-        with open(place, "wb", buffering=0) as same:
+        with open(os.open(place, _IN_PLACE), "wb", buffering=0) as same:
+            _drop_privileges(same.fileno())
             yield same.fileno()
         return
     writer = SafeWriter(os.path.dirname(place), special_files=True)
@@ -44,6 +47,14 @@ def new_file(local: str | bytes | os.PathLike[str]) -> Iterator[int]:
 
 def _may_be_replaced(place: str, old: os.stat_result) -> bool:
     return old.st_uid == os.geteuid() and os.access(os.path.dirname(place), os.W_OK | os.X_OK)
+
+
+def _drop_privileges(same: int) -> None:
+    """The set-user-id bit goes with any write, but for one of root."""
+    mode = stat.S_IMODE(os.fstat(same).st_mode)
+    if mode & ~_PERMISSIONS:
+        with suppress(PermissionError):  # of a user who neither owns the file nor is root
+            os.fchmod(same, mode & _PERMISSIONS)
 
 
 def _take_over(target: int, old: os.stat_result) -> None:

@@ -39,6 +39,31 @@ def test_a_file_of_another_user_stays_that_users(tmp_path: Path) -> None:
     assert (found.st_uid, found.st_gid) == (_OTHER, _OTHER) and (tmp_path / "a").read_bytes() == b"new"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+def test_a_program_of_another_user_gets_other_content_and_is_not_privileged_any_more(tmp_path: Path) -> None:
+    """A write of root leaves the bit, and so the program that came out of the cluster would run as that user."""
+    (tmp_path / "a").write_bytes(b"old")
+    os.chown(tmp_path / "a", _OTHER, _OTHER)
+    (tmp_path / "a").chmod(0o6755)
+    with new_file(tmp_path / "a"):
+        assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o755
+    assert (tmp_path / "a").stat().st_uid == _OTHER
+
+
+def test_a_file_that_would_be_written_in_place_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that may make one is refused for a file of another user in a directory like /tmp."""
+    (tmp_path / "a").write_bytes(b"old")
+
+    def goes(directory: str, mode: int) -> bool:
+        (tmp_path / "a").unlink()
+        return False
+
+    monkeypatch.setattr(os, "access", goes)
+    with pytest.raises(FileNotFoundError):
+        put(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to any group")
 def test_a_file_stays_with_its_group(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"old")
