@@ -64,6 +64,6 @@ def _take_over(target: int, old: os.stat_result) -> None:
     if os.fstat(target).st_gid != old.st_gid:
         try:
             os.fchown(target, -1, old.st_gid)
-        except PermissionError:
+        except OSError:  # also EINVAL: a group that has no number in this user namespace
             mode &= ~_OF_GROUP
     os.fchmod(target, mode)

@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 from pathlib import Path
@@ -72,6 +73,21 @@ def test_a_file_stays_with_its_group(tmp_path: Path) -> None:
     put(tmp_path / "a")
     found = (tmp_path / "a").stat()
     assert (found.st_gid, stat.S_IMODE(found.st_mode)) == (_OTHER, 0o640)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to any group")
+def test_a_group_that_has_no_number_in_this_user_namespace_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(descriptor: int, user: int, group: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    (tmp_path / "a").write_bytes(b"old")
+    os.chown(tmp_path / "a", -1, _OTHER)
+    (tmp_path / "a").chmod(0o664)
+    monkeypatch.setattr(os, "fchown", unknown)
+    put(tmp_path / "a")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o604 and (tmp_path / "a").read_bytes() == b"new"
 
 
 def test_paths_of_all_kinds(tmp_path: Path) -> None:
