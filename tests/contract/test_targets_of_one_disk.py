@@ -238,3 +238,17 @@ def test_a_target_that_a_move_brings_to_a_disk_that_has_failed_has_failed() -> N
             assert added.has_failed and added.leaving
 
     simulate(main())
+
+
+def test_a_target_that_has_moved_away_says_nothing_of_its_disk() -> None:
+    """What recovers full targets may still ask for its room. All targets of the disk failed then."""
+
+    async def main() -> None:
+        async with opened(new_disk(), EngineSettings()) as targets:
+            await targets.open(routing_of(1, 2))
+            one, moved = targets
+            await targets.delete(moved)
+            assert moved.engine.space().capacity_bytes and moved.engine.room_bytes
+            assert not one.has_failed
+
+    simulate(main())

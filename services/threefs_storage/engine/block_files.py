@@ -33,9 +33,14 @@ class Space:
 
 
 class BlockFiles:
-    def __init__(self, directory: Path, disk: Disk, full_ratio: float) -> None:
+    """Files in `directory`, which is gone when its store was quarantined or deleted. So the disk is asked for its room
+    where all stores of the process are, in `data_dir`."""
+
+    def __init__(self, directory: Path, data_dir: Path, disk: Disk, full_ratio: float) -> None:
         self._directory = directory
+        self._data_dir = data_dir
         self._disk = disk
+        self._disk_name = ""  # not known yet
         self.full_ratio = full_ratio
         self.on_failure: Callable[[DiskFailed], None] = lambda error: None
         self._files: dict[int, File] = {}
@@ -120,7 +125,7 @@ class BlockFiles:
         """That of the target, which has so many bytes beside the files. Freed blocks count as free: the next flush may
         be far away. Raises DiskFailed."""
         freed = self._freed_bytes()
-        disk, reusable = self._disk.space(self._directory), self.unused_bytes() + freed
+        disk, reusable = self._disk_space(), self.unused_bytes() + freed
         used = self.used_bytes() - freed + beside_bytes
         return Space(disk.capacity_bytes, used, disk.free_bytes + reusable, chunks, reusable, disk.disk)
 
@@ -135,7 +140,7 @@ class BlockFiles:
         """Bytes that clients' writes may take; negative if a part of the reserve is in use. On a disk that does not say
         any more what it has, none: it has failed. Nobody who asks for room expects an error."""
         try:
-            space = self._disk.space(self._directory)
+            space = self._disk_space()
         except DiskFailed as error:
             self.on_failure(error)
             return 0
@@ -144,9 +149,17 @@ class BlockFiles:
     def has_room_beside(self, length: int, *, reserve: bool) -> bool:
         """Whether that many bytes may be written beside the files. With `reserve`, half of the reserve of the disk may
         be used; the other half is for blocks and records."""
-        space = self._disk.space(self._directory)
+        space = self._disk_space()
         kept_free = self._reserved_bytes(space)
         return space.free_bytes - length >= (kept_free // 2 if reserve else kept_free)
+
+    def _disk_space(self) -> DiskSpace:
+        """Raises DiskFailed, also if another disk is there now: the one with the files is not mounted any more."""
+        space = self._disk.space(self._data_dir)
+        self._disk_name = self._disk_name or space.disk
+        if space.disk != self._disk_name:
+            raise DiskFailed(f"another disk is mounted at {self._data_dir}")
+        return space
 
     def _freed_bytes(self) -> int:
         """Bytes that will be unused when the table is flushed."""
@@ -191,7 +204,7 @@ class BlockFiles:
             raise NoSpace(f"no room for a block of {1 << bits} bytes in {self._directory}")
 
     async def _allocate(self, file: File, offset: int, length: int, reserve: bool) -> bool:
-        space = self._disk.space(self._directory)
+        space = self._disk_space()
         kept_free = 0 if reserve else self._reserved_bytes(space)
         if space.free_bytes - length < kept_free:
             return False

@@ -100,7 +100,7 @@ class ChunkEngine:
         """Open the engine; the directory is created if it is missing. A block that no record names is free. Engines may
         share a `memory`."""
         settings = settings or EngineSettings()
-        files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
+        files = BlockFiles(directory / "blocks", directory.parent, disk, settings.full_ratio)
         ballast = Ballast(directory / BALLAST_FILE, disk, settings.ballast_bytes)
         async with AsyncExitStack() as opened:  # closed again if the rest fails: a later attempt needs the table
             opened.push_async_callback(files.close)

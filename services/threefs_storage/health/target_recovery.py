@@ -98,6 +98,8 @@ class TargetRecovery:
                 await self._limit_log(target)
             for target in self._full():
                 await self._drop_quarantined()
+                if self._targets.by_id.get(target.target_id) is not target:
+                    continue  # it has moved away meanwhile
                 try:
                     await self._recover_full(target)
                 except ThreefsError as error:
@@ -192,6 +194,7 @@ class TargetRecovery:
         if target.state is None or target.state in _IN_WRITE_PATH or len(target.locks):
             return  # only when it has left the write path, not the chain, and all changes have ended
         assert not len(target.early), "only a serving target has early versions (P8)"
+        assert self._targets.by_id.get(target.target_id) is target, "none goes before its chain goes on without it"
         if in_place:
             self._targets.readmit(target)
         else:

@@ -304,16 +304,58 @@ async def test_a_store_in_quarantine_stays_if_the_others_fail_while_its_removal_
         assert kept.is_dir()
 
 
+async def open_two(directory: Path, disk: RealDisk) -> Targets:
+    """Two targets of one disk, which are out of their chains."""
+    ids = {ChainId(chain): (TargetId(100 + chain), TargetId(200 + chain)) for chain in (1, 2)}
+    named = {t: Target(t, NodeId(t // 100), chain) for chain, both in ids.items() for t in both}
+    chains = {c: Chain(c, 1, (ChainMember(o, SERVING), ChainMember(t, OFFLINE))) for c, (t, o) in ids.items()}
+    targets = Targets(NodeId(1), directory, disk, EngineSettings(ballast_bytes=0))
+    await targets.open(Routing(1, "c", {}, named, chains, {}))
+    return targets
+
+
+def damage_next_table(targets: Targets) -> None:
+    """The next one that is opened."""
+    table, tries = targets._open_table, [Corrupt("a table is damaged")]
+
+    async def open_table(path: Path) -> Any:
+        if tries:
+            raise tries.pop()
+        return await table(path)
+
+    targets._open_table = open_table
+
+
+async def test_a_store_that_went_to_quarantine_and_has_no_successor_yet_says_nothing_of_its_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next heartbeat failed all targets of the disk: there was nothing where the store had been."""
+    disk = RealDisk(threads=2)
+    targets = await open_two(tmp_path, disk)
+    make = disk.make_directory
+
+    async def refuse(path: Path) -> None:
+        if not path.exists():
+            raise NoSpace(f"the disk of {path} is full")
+        await make(path)
+
+    damage_next_table(targets)
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "make_directory", refuse)
+        with pytest.raises(NoSpace):
+            await targets.reopen(targets.get(101))
+    assert all(report.capacity_bytes and not report.failure for report in targets.reports())
+    await targets.reopen(targets.get(101))
+    await targets.close()
+    await disk.close()
+
+
 async def test_a_damaged_store_is_replaced_while_one_of_another_target_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waited in the task that recovers all targets of the process."""
-    ids = {ChainId(chain): (TargetId(100 + chain), TargetId(200 + chain)) for chain in (1, 2)}
-    named = {t: Target(t, NodeId(t // 100), chain) for chain, both in ids.items() for t in both}
-    chains = {c: Chain(c, 1, (ChainMember(o, SERVING), ChainMember(t, OFFLINE))) for c, (t, o) in ids.items()}
     disk = RealDisk(threads=2)
-    targets = Targets(NodeId(1), tmp_path, disk, EngineSettings(ballast_bytes=0))
-    await targets.open(Routing(1, "c", {}, named, chains, {}))
+    targets = await open_two(tmp_path, disk)
     kept = tmp_path / "target-101.damaged"
     kept.mkdir()
     begun, may_end, remove = asyncio.Event(), asyncio.Event(), disk.remove_directory
@@ -327,14 +369,7 @@ async def test_a_damaged_store_is_replaced_while_one_of_another_target_is_delete
     monkeypatch.setattr(disk, "remove_directory", hang)
     deletion = asyncio.create_task(targets.drop_quarantined())
     await begun.wait()
-    table, tries = targets._open_table, [Corrupt("a table is damaged")]
-
-    async def open_table(path: Path) -> Any:
-        if tries:
-            raise tries.pop()
-        return await table(path)
-
-    monkeypatch.setattr(targets, "_open_table", open_table)
+    damage_next_table(targets)
     async with asyncio.timeout(10):
         await targets.reopen(targets.get(102))
     assert (tmp_path / "target-102.damaged").is_dir() and kept.is_dir()

@@ -303,6 +303,29 @@ async def test_one_whose_chain_goes_on_without_it_while_it_is_opened_again_is_de
         assert target.target_id not in replica.storage._pending_recovery._tasks
 
 
+async def test_a_full_target_that_moves_away_before_its_turn_is_not_recovered(tmp_path: Path) -> None:
+    """Others gave their free blocks away for it."""
+    async with chain_of(tmp_path, 2) as chain:
+        target, targets, recovery = chain[2].target, chain[2].targets, chain[2].storage._target_recovery
+        looks, recovered = 0, list[str]()
+
+        async def move_away() -> None:
+            nonlocal looks
+            looks += 1
+            targets.by_id.pop(target.target_id, None)
+
+        async def recover() -> None:
+            recovered.append("closed")
+
+        recovery._drop_quarantined = move_away  # type: ignore[method-assign]
+        target.engine.recover = recover  # type: ignore[method-assign]
+        target.full = True
+        await until(lambda: looks > 0)
+        await asyncio.sleep(0.1)
+        assert not recovered
+        targets.by_id[target.target_id] = target
+
+
 async def test_one_whose_store_takes_changes_again_before_it_has_left_returns_too(tmp_path: Path) -> None:
     """A disk with a quota says that it has room, and refuses records. Nobody brought the target back in the end."""
     async with chain_of(tmp_path, 2) as chain:

@@ -8,7 +8,7 @@ from threefs_storage.engine.chunk_record import Block
 
 from tests.harness.simulated.disk import SimDisk
 from tests.harness.simulated_disk import new_disk, simulate
-from threefs.errors import NoSpace
+from threefs.errors import DiskFailed, NoSpace
 from threefs.layout import MAX_CHUNK_BYTES
 
 TARGET = Path("/target")
@@ -23,7 +23,7 @@ def test_the_smallest_block_that_holds_it(length: int, bits: int) -> None:
 
 
 async def opened(disk: SimDisk) -> BlockFiles:
-    files = BlockFiles(TARGET, disk, full_ratio=0.98)
+    files = BlockFiles(TARGET / "blocks", TARGET.parent, disk, full_ratio=0.98)
     await files.open()
     return files
 
@@ -162,5 +162,21 @@ def test_free_blocks_of_one_size_make_room_for_another_and_can_be_used_again() -
         assert not set(again) & set(small[:10])
         assert files.used_bytes() == 90 * MIB
         assert disk.free_bytes() + files.unused_bytes() == 10 * MIB
+
+    simulate(main())
+
+
+def test_a_disk_that_is_not_mounted_any_more_has_failed() -> None:
+    """Below an empty mount point is the disk of the system, which has room, too."""
+
+    async def main() -> None:
+        disk, failures = new_disk(), list[DiskFailed]()
+        files = await opened(disk)
+        files.on_failure = failures.append
+        assert files.room_bytes()
+        disk._name = "the disk of the system"
+        assert not files.room_bytes() and len(failures) == 1
+        with pytest.raises(DiskFailed, match="another disk is mounted"):
+            files.space(0, 0)
 
     simulate(main())

@@ -443,7 +443,7 @@ def open_files(below: Path) -> list[str]:
 
 
 async def test_a_disk_that_does_not_say_what_it_has_has_failed(tmp_path: Path) -> None:
-    async with opened(tmp_path / "disk") as engine:
+    async with opened(tmp_path / "disk" / "target-101") as engine:
         failures: list[ThreefsError] = []
         engine.on_failure = failures.append
         (tmp_path / "disk").rename(tmp_path / "gone")
