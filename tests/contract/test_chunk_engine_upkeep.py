@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind
-from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine import MAX_UNREADABLE, ChunkEngine
 from threefs_storage.engine.engine_settings import EngineSettings
 
 from tests.harness.chunk_engine import NO_OVERLAYS, change, put, read_all, update
@@ -203,5 +203,32 @@ def test_nor_does_one_whose_chunk_was_replaced_while_it_was_read() -> None:
         await engine.flush()
         others = [await put(engine, ChunkId(8, number), DATA) for number in range(3)]
         assert bad is not None and bad not in [version.block for version in others]
+
+    simulate(main())
+
+
+def test_a_block_that_several_readers_cannot_read_counts_until_its_chunk_is_repaired() -> None:
+    """The reader that met the error after the repair had the block count for ever: 16 of them, and the disk failed."""
+
+    async def main() -> None:
+        disk = new_disk()
+        disk.cold = 1.0
+        engine = await engine_on(disk, settings=EngineSettings(overlay=NO_OVERLAYS))
+        for number in range(MAX_UNREADABLE):
+            chunk = ChunkId(8, number)
+            version = await put(engine, chunk, DATA)
+            disk.failing_once.add("read")
+            with pytest.raises(DiskFailed):
+                await read_all(engine, chunk)
+            disk.hang("read")
+            late = [asyncio.create_task(read_all(engine, chunk)) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            await engine.restore(chunk, version, DATA)
+            disk.failing.add("read")
+            disk.wake()
+            await asyncio.wait(late)
+            disk.failing.clear()
+            assert all(isinstance(reading.exception(), DiskFailed) for reading in late)
+        assert engine.failure is None
 
     simulate(main())

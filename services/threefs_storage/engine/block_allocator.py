@@ -1,6 +1,7 @@
 """The block allocator of one data file. It is in memory only, and rebuilt from the records when the engine opens.
 
-A block is free, in use, freed, or a hole. A hole is free, but has no room on the disk yet.
+A block is free, in use, freed, withheld, or a hole. A hole is free, but has no room on the disk yet. A withheld block
+was freed, and is not reused: it cannot be read.
 
 A freed block is reused only when the record that gave it up is durable, and no read has it pinned: after a crash the
 old record would return, and name a block with other content.
@@ -9,14 +10,14 @@ old record would return, and name a block with other content.
 import re
 from collections import deque
 
-_FREE, _USED, _FREED, _HOLE = 0, 1, 2, 3
+_FREE, _USED, _FREED, _HOLE, _WITHHELD = 0, 1, 2, 3, 4
 _FREE_RUNS = re.compile(rb"\x00+")
 _HOLE_RUNS = re.compile(rb"\x03+")
 
 
 class BlockAllocator:
     def __init__(self) -> None:
-        self.used = 0  # blocks in use, with those that are freed but not yet reusable
+        self.used = 0  # blocks in use, with those that are freed but not reusable
         self.holes = 0
         self._states = bytearray()
         self._hint = 0  # no free slot lies below
@@ -69,12 +70,11 @@ class BlockAllocator:
         self._freed.append((number, slot))
 
     def withhold(self, slot: int) -> bool:
-        """Keep a freed block in use after all. Returns whether it is one."""
-        if self._states[slot] != _FREED:
-            return False
-        self._freed = deque(freed for freed in self._freed if freed[1] != slot)
-        self._states[slot] = _USED
-        return True
+        """Keep a freed block in use after all. Returns whether it is one, or was kept before."""
+        if self._states[slot] == _FREED:
+            self._freed = deque(freed for freed in self._freed if freed[1] != slot)
+            self._states[slot] = _WITHHELD
+        return self._states[slot] == _WITHHELD
 
     def punch_holes(self, durable: int) -> list[tuple[int, int]]:
         """Make holes of all free blocks. Returns the first slot and the number of slots of each hole."""

@@ -101,7 +101,7 @@ class BlockFiles:
         self._allocators[block.bits].free(block.slot, number)
 
     def withhold(self, block: Block) -> bool:
-        """Keep a freed block in use, until the next start. Returns whether it is one."""
+        """Keep a freed block in use until the next start: no chunk gets it. Returns whether it is one, or was."""
         return self._allocators[block.bits].withhold(block.slot)
 
     def pin(self, block: Block) -> None:

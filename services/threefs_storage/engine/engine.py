@@ -487,10 +487,9 @@ class ChunkEngine:
 
     def _free(self, block: Block, number: int) -> None:
         self._writer.torn.discard(block)
-        if block in self._unreadable_blocks:
-            self._unreadable_blocks.discard(block)  # stays in use until the next start: no chunk gets it
-        else:
-            self._files.free(block, number)
+        self._files.free(block, number)
+        if block in self._unreadable_blocks and self._files.withhold(block):
+            self._unreadable_blocks.discard(block)
 
     def _check_writable(self) -> None:
         if self.failure is not None:
