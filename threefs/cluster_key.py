@@ -40,26 +40,36 @@ def checked(key: str, where: str) -> str:
 
 
 def make(path: Path, key: str = "") -> str:
-    """Write a new key, or this one, to a file that only this user may read. Raises AlreadyExists."""
+    """Write a new key, or this one, to a file that only this user may read. Raises AlreadyExists.
+
+    It gets its name when it is whole: an empty file, as of a process that was killed, would be in the way for ever.
+    """
     key = key or os.urandom(_BYTES).hex()
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise AlreadyExists(f"{path} exists already, and a key is never replaced") from None
+    if os.path.lexists(path):
+        raise _exists(path)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)  # of a process that was killed
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "w", encoding="utf-8") as file:
             file.write(key + "\n")
             file.flush()
             os.fsync(fd)
-    except OSError:
-        path.unlink()  # a part of a key, as on a full disk, would be in the way of the next attempt
-        raise
+        os.link(unfinished, path)  # unlike a rename, it replaces no key that was made meanwhile
+    except FileExistsError:
+        raise _exists(path) from None
+    finally:
+        unfinished.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
     return key
+
+
+def _exists(path: Path) -> AlreadyExists:
+    return AlreadyExists(f"{path} exists already, and a key is never replaced")
 
 
 def of_settings(token: str, key_file: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from threefs_client import keyring
 
+from threefs.env.disk import sync_directory
 from threefs.errors import AccessDenied, Corrupt, InvalidArgument, NotFound, Unavailable
 from threefs_cli import processes
 from threefs_cli.processes import Process
@@ -165,12 +166,16 @@ def _program(row: dict[str, Any]) -> Program:
 
 
 def save(directory: Path, cluster: ClusterFile) -> None:
-    """Replace the file in one step: a command that is killed leaves the old one."""
+    """Replace the file in one step: a command that is killed, or a power cut, leaves the old one or the new one."""
     content = {"address": cluster.address, **dataclasses.asdict(cluster)}
     unfinished = directory / UNFINISHED
     unfinished.touch(mode=0o600)
-    unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    with unfinished.open("w", encoding="utf-8") as out:
+        out.write(json.dumps(content, indent=2) + "\n")
+        out.flush()
+        os.fsync(out.fileno())
     unfinished.replace(directory / NAME)
+    sync_directory(directory)
 
 
 def default_directory() -> Path:

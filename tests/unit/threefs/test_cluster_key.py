@@ -32,6 +32,37 @@ def test_a_full_disk_leaves_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch, tm
     cluster_key.make(tmp_path / "key")
 
 
+def test_one_that_is_killed_while_it_makes_a_key_can_be_repeated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It left an empty file, which was no key, and was never replaced."""
+    left: list[dict[str, str]] = []
+    real = os.fsync
+
+    def look(fd: int) -> None:
+        left.append({path.name: path.read_text() for path in tmp_path.iterdir()})
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", look)
+    key = cluster_key.make(tmp_path / "key")
+    assert "key" not in left[0] and left[-1] == {"key": f"{key}\n"}, "it has its name when it is durable"
+    (tmp_path / "key").unlink()
+    for name in left[0]:
+        (tmp_path / name).write_text("a part")
+    key = cluster_key.make(tmp_path / "key")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"key": f"{key}\n"}
+
+
+def test_a_key_that_is_made_meanwhile_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def meanwhile(fd: int) -> None:
+        (tmp_path / "key").write_text("x" * 20)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    with pytest.raises(AlreadyExists, match="never replaced"):
+        cluster_key.make(tmp_path / "key")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"key": "x" * 20}
+
+
 @pytest.mark.parametrize(("mode", "good"), [(0o600, True), (0o640, True), (0o660, False), (0o604, False)])
 def test_a_key_that_others_may_read_or_exchange_is_none(tmp_path: Path, mode: int, good: bool) -> None:
     cluster_key.make(tmp_path / "key")

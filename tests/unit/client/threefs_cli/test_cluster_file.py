@@ -22,6 +22,25 @@ def test_it_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [cluster_file.NAME]
 
 
+def test_it_is_durable_before_it_has_its_name_and_the_name_is_durable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A power cut soon after the first `up` left an empty file, which every later one refused."""
+    synced: list[tuple[Path, list[str]]] = []  # with the names that the directory had then
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        assert path.is_dir() or path.read_text().endswith("}\n"), "all of it was handed over before"
+        synced.append((path, [each.name for each in tmp_path.iterdir()]))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    cluster_file.save(tmp_path, cluster_file.fresh(Plan()))
+    unfinished = cluster_file.UNFINISHED
+    assert synced == [(tmp_path / unfinished, [unfinished]), (tmp_path, [cluster_file.NAME])]
+
+
 def test_several_services_and_their_engine(tmp_path: Path) -> None:
     state = cluster_file.fresh(Plan(storage=1, replicas=1, managers=3, metas=2, engine="etcd"))
     names = [program.name for program in state.programs]
