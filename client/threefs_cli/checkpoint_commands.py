@@ -159,17 +159,19 @@ Examples:
 @click.option("--read", is_flag=True, help="Read every byte too. Without it, what storage has recorded is compared.")
 @cluster_options
 def verify(selector: ClusterSelector, paths: tuple[str, ...], read: bool) -> None:
-    """Compare checkpoints with the checksums in their indexes. Exit code 1: one of them is damaged."""
-    rows = []
+    """Compare checkpoints with the checksums in their indexes. Exit code 1: one of them is damaged.
+
+    One that cannot be verified is reported, and keeps the others from nothing.
+    """
     with _connected(selector) as fs:
-        for path in paths:
-            problem = _problem(fs, path, read)
-            rows.append({"path": path, "valid": not problem, "problem": problem})
+        verified, failures = with_each_blocking(paths, lambda path: _problem(fs, path, read))
+    rows = [{"path": path, "valid": not problem, "problem": problem} for path, problem in verified]
     if selector.as_json:
         output.print_json(rows)
     else:
         for row in rows:
             click.echo(f"{row['path']}: {row['problem'] or 'valid'}")
+    raise_last(failures)
     click.get_current_context().exit(0 if all(row["valid"] for row in rows) else 1)
 
 
