@@ -91,7 +91,8 @@ def test_a_group_that_has_no_number_in_this_user_namespace_is_not_kept(
 
 
 def test_paths_of_all_kinds(tmp_path: Path) -> None:
-    for number, place in enumerate((tmp_path / "a", str(tmp_path / "a"), os.fsencode(tmp_path / "a"))):
+    places: list[str | bytes | Path] = [tmp_path / "a", str(tmp_path / "a"), os.fsencode(tmp_path / "a")]
+    for number, place in enumerate(places):
         put(place, b"%d" % number)
         assert (tmp_path / "a").read_bytes() == b"%d" % number
 
