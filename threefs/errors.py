@@ -402,6 +402,8 @@ class CorruptChunk(ThreefsError):
 
 #: What the system says when a disk is full, or the quota of its user.
 FULL_DISK = (_errno.ENOSPC, _errno.EDQUOT)
+#: What it says when there are no descriptors or no memory left, which is nothing that a disk is to blame for.
+EXHAUSTED = (_errno.EMFILE, _errno.ENFILE, _errno.ENOMEM)
 
 
 class NoSpace(ThreefsError):

@@ -228,6 +228,30 @@ def test_a_store_that_is_open_already_or_finds_no_descriptor_says_nothing_of_its
     simulate(main())
 
 
+@pytest.mark.parametrize("said", ["While lock file: LOCK: Resource temporarily unavailable", "Too many open files"])
+def test_nor_does_a_full_one_that_is_opened_again_in_place(said: str) -> None:
+    async def main() -> None:
+        async with opened(new_disk(), EngineSettings()) as targets:
+            await targets.open(routing_of(1, 2))
+            one, other = targets
+            store = one.engine._store
+
+            async def refuse() -> None:
+                raise error_of(OSError(said), "the table")
+
+            reopen, store.reopen = store.reopen, refuse  # type: ignore[method-assign]
+            store._table.failure = NoSpace("full")
+            one.engine.fail(NoSpace("full"))
+            with pytest.raises(Unavailable):
+                await one.engine.recover()
+            assert not one.has_failed and not other.has_failed
+            store.reopen = reopen  # type: ignore[method-assign]
+            await one.engine.recover()
+            await put(one.engine, CHUNK, _BLOCK)
+
+    simulate(main())
+
+
 def test_a_target_that_a_move_brings_to_a_disk_that_has_failed_has_failed() -> None:
     async def main() -> None:
         async with opened(new_disk(), EngineSettings()) as targets:

@@ -28,7 +28,7 @@ from threefs.checksums import Buffer
 from threefs.env.eager import StartedCoroutine
 from threefs.env.shielded_wait import shielded
 from threefs.env.sync_policy import SyncPolicy
-from threefs.errors import FULL_DISK, DiskFailed, NoSpace
+from threefs.errors import EXHAUSTED, FULL_DISK, DiskFailed, NoSpace, ThreefsError, Unavailable
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -59,7 +59,7 @@ class DiskSpace:
 
 
 class File(Protocol):
-    """An open file. All calls raise NoSpace, DiskFailed."""
+    """An open file. All calls raise NoSpace, DiskFailed, and Unavailable: there is no memory, try again."""
 
     def read_now(self, offset: int, into: memoryview) -> int:
         """Read bytes that are in memory, without waiting for the disk. Returns the number of bytes read."""
@@ -99,6 +99,8 @@ class File(Protocol):
 
 
 class Disk(Protocol):
+    """What waits raises NoSpace, DiskFailed, and Unavailable: there are no descriptors or no memory, try again."""
+
     async def open(self, path: Path) -> File:
         """Open for reading and writing. A missing file is created, and its name made durable."""
         ...
@@ -117,7 +119,7 @@ class Disk(Protocol):
         ...
 
     def space(self, path: Path) -> DiskSpace:
-        """The space of the file system of `path`, for unprivileged users."""
+        """The space of the file system of `path`, for unprivileged users. Raises nothing but DiskFailed."""
         ...
 
 
@@ -164,9 +166,11 @@ class RealDisk:
         return await self._run(_list_directory, path)
 
     def space(self, path: Path) -> DiskSpace:
-        with _mapped(path):
+        try:
             status = os.statvfs(path)
             device = os.stat(path).st_dev
+        except OSError as error:
+            raise DiskFailed(f"{path}: {error.strerror}") from error
         return DiskSpace(
             status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize, f"{_boot_id()}:{device:x}"
         )
@@ -280,7 +284,12 @@ class RealFile:
         for offset, parts in writes:
             self._write(self._cached, offset, parts)
         with _mapped(self._path):
-            os.fdatasync(self._cached)
+            try:
+                os.fdatasync(self._cached)
+            except OSError as error:
+                if error.errno in EXHAUSTED:  # what was to reach the disk may be forgotten: a next sync would not tell
+                    raise DiskFailed(f"{self._path}: {error.strerror}") from error
+                raise
         self._sync_policy.record(time.monotonic() - began)
 
     def _allocate(self, offset: int, length: int) -> None:
@@ -310,26 +319,34 @@ def _open(path: Path, run: _Run) -> RealFile:
     with _mapped(path):
         created = not path.exists()
         cached = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # Neighbours in the file are unrelated, so readahead would only fetch bytes that are not needed.
-        os.posix_fadvise(cached, 0, 0, os.POSIX_FADV_RANDOM)
-        if created:
-            sync_directory(path.parent)
         try:
-            direct: int | None = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                os.close(cached)
-                raise
-            direct = None
+            # Neighbours in the file are unrelated, so readahead would only fetch bytes that are not needed.
+            os.posix_fadvise(cached, 0, 0, os.POSIX_FADV_RANDOM)
+            if created:
+                _sync_name(path, path.unlink)
+            direct = _open_direct(path)
+        except OSError:
+            os.close(cached)
+            raise
     return RealFile(path, cached, direct, run)
+
+
+def _open_direct(path: Path) -> int | None:
+    """None on a file system without direct transfers."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return None
 
 
 def _make_directory(path: Path) -> None:
     with _mapped(path):
         missing = [directory for directory in (path, *path.parents) if not directory.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        for directory in missing:
-            sync_directory(directory.parent)
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)
+            _sync_name(directory, directory.rmdir)
 
 
 def _remove_directory(path: Path) -> None:
@@ -351,6 +368,15 @@ def _list_directory(path: Path) -> list[str]:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
+
+
+def _sync_name(path: Path, remove: Callable[[], None]) -> None:
+    """Make the name of a new file or directory durable. Where that fails it goes: who finds it takes it for durable."""
+    try:
+        sync_directory(path.parent)
+    except OSError:
+        remove()
+        raise
 
 
 def sync_directory(path: Path) -> None:
@@ -378,7 +404,9 @@ def _mapped(path: Path) -> Iterator[None]:
         raise _error_of(error, path) from error
 
 
-def _error_of(error: OSError, path: Path) -> OSError:
+def _error_of(error: OSError, path: Path) -> ThreefsError:
     if error.errno in FULL_DISK:
         return NoSpace(f"the disk of {path} is full")
+    if error.errno in EXHAUSTED:
+        return Unavailable(f"{path}: {error.strerror}")
     return DiskFailed(f"{path}: {error.strerror}")

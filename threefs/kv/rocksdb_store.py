@@ -1,7 +1,6 @@
 """The RocksDB store below a table: opening it, recovering it after a power cut, and translating its errors."""
 
 import contextlib
-import errno
 import os
 import re
 import shutil
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
-from threefs.errors import FULL_DISK, Corrupt, NoSpace, ThreefsError, Unavailable
+from threefs.errors import EXHAUSTED, FULL_DISK, Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.wal_recovery import KEPT, cut_torn_tails, flushed, gaps, put_aside, rotated, unreadable
 
 _BLOCK_CACHE_BYTES = 64 << 20
@@ -25,7 +24,7 @@ _RESERVE_BYTES = 16 << 20  # some 30,000 removals, and more than is added betwee
 _MAX_MERGE_BYTES = 512 << 20
 LONG_LOG_BYTES = 4 << 20
 _IN_USE = "is in use by another process"
-_NOT_OF_DISK = (_IN_USE, *map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOMEM)))
+_NOT_OF_DISK = (_IN_USE, *map(os.strerror, EXHAUSTED))
 _FULL_DISK = tuple(map(os.strerror, FULL_DISK))
 _MERGED_FILES = "level0_file_num_compaction_trigger"
 _USUAL_MERGED_FILES = 4

@@ -22,6 +22,7 @@ from threefs.env.disk import Disk, run_to_completion
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, InvalidArgument, NoSpace, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId
+from threefs.kv.rocksdb_store import tells_of_disk
 from threefs.kv.table import Table
 from threefs.layout import FENCE_CHUNK
 from threefs_storage.engine.ballast import BALLAST_FILE, Ballast
@@ -167,7 +168,7 @@ class ChunkEngine:
 
     async def recover(self) -> None:
         """Take changes again after a full disk if there is room. Call this now and then while it is `read_only`. Raises
-        NoSpace if there is no room yet. After Unavailable, DiskFailed or Corrupt the engine takes no more changes."""
+        NoSpace if there is no room yet, Unavailable also without descriptors, and DiskFailed or Corrupt for good."""
         if isinstance(self.failure, NoSpace) or not self._ballast.allocated:
             # No upkeep waits for it: what makes room waits for the upkeep of each target.
             await self.on_no_room(0 if self.failure is not None else self._ballast.needed_bytes)
@@ -180,7 +181,8 @@ class ChunkEngine:
                 try:
                     await self._store.reopen()
                 except (Unavailable, Corrupt) as error:
-                    self.fail(error)
+                    if tells_of_disk(error) or isinstance(self._store.failure, Unavailable):  # else it is tried again
+                        self.fail(error)
                     raise
                 for chunk, block in self._uncertain_blocks:
                     record = self.stored_record(chunk)

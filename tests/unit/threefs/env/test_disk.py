@@ -5,12 +5,13 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from threefs.env import sync_policy
 from threefs.env.disk import DIRECT_BYTES, MAX_NOW_BYTES, RealDisk, RealFile, is_aligned, run_to_completion
-from threefs.errors import DiskFailed
+from threefs.errors import EXHAUSTED, DiskFailed, Unavailable
 
 Body = Callable[[RealDisk], Awaitable[None]]
 
@@ -205,6 +206,58 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
             await disk.open(tmp_path / "missing" / "a")
         with pytest.raises(DiskFailed, match="missing"):
             disk.space(tmp_path / "missing")
+
+    with_disk(body)
+
+
+@pytest.mark.parametrize("number", EXHAUSTED)
+def test_a_disk_has_not_failed_where_there_are_no_descriptors(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is there a file or directory then whose name was not made durable: the next call would take it for one."""
+    begin = os.open
+    left = 0  # descriptors
+
+    def scarce(*rest: Any, **more: Any) -> int:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(number, os.strerror(number))
+        return begin(*rest, **more)
+
+    async def body(disk: RealDisk) -> None:
+        nonlocal left
+        open_files = len(os.listdir("/proc/self/fd"))
+        for given in range(3):
+            left = given
+            with pytest.raises(Unavailable):
+                await disk.open(tmp_path / "a")
+            assert (tmp_path / "a").exists() == (given == 2), "only its direct way is missing"
+        for given in range(2):
+            left = given
+            with pytest.raises(Unavailable):
+                await disk.make_directory(tmp_path / "x" / "y")
+            assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["x"][:given]
+        assert not (tmp_path / "x" / "y").exists() and len(os.listdir("/proc/self/fd")) == open_files
+
+    monkeypatch.setattr(os, "open", scarce)
+    with_disk(body)
+
+
+def test_without_memory_for_a_sync_nobody_knows_what_the_disk_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A next sync may succeed without what was written before this one."""
+
+    def broken(descriptor: int) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    async def body(disk: RealDisk) -> None:
+        file = await disk.open(tmp_path / "a")
+        monkeypatch.setattr(os, "fdatasync", broken)
+        with pytest.raises(DiskFailed):
+            await file.sync([(0, [b"x"])])
+        await file.close()
 
     with_disk(body)
 
