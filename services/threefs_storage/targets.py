@@ -195,7 +195,11 @@ class Targets:
             async with self._quarantining[target.target_id]:
                 present = await self._disk.list_directory(self._directory)
                 is_there = not {place.name, f"{place.name}{LEAVING}"}.isdisjoint(present)
-                if not is_there or len(target.chain.serving) == target.serving:  # now, not before it had its turn
+                # Both are so now; it may have been otherwise before this one had its turn.
+                is_needed = (
+                    len(target.chain.serving) == target.serving or self.by_id.get(target.target_id) is not target
+                )
+                if not is_there or is_needed:
                     continue
                 try:
                     await self._disk.remove_directory(place)
@@ -295,7 +299,8 @@ class Targets:
         gives none back to them."""
         async with self._making_room:  # others that ask meanwhile wait for the same room
             own = asking.space()
-            reusable = {target.engine: target.engine.space().reusable_bytes for target in self}
+            giving = [target.engine for target in self if target.engine.failure is None and not target.is_closed]
+            reusable = {engine: engine.space().reusable_bytes for engine in giving}
             others = [engine for engine in reusable if reusable[engine] > own.reusable_bytes]  # else it has as much
             if own.free_bytes + sum(reusable[engine] for engine in others) < least_bytes:
                 return

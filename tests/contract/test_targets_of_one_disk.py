@@ -91,17 +91,23 @@ def test_a_target_that_came_to_a_full_disk_takes_writes_as_soon_as_another_has_f
     simulate(main())
 
 
-def test_a_target_that_gets_no_ballast_even_so_takes_no_free_blocks_of_others() -> None:
-    """Below the reserve of the disk, clients of these were refused from then on."""
+@pytest.mark.parametrize("beside_damaged", [False, True])
+def test_a_target_that_gets_no_ballast_even_so_takes_no_free_blocks_of_others(beside_damaged: bool) -> None:
+    """Below the reserve of the disk, clients of these were refused from then on. A damaged one gives none back."""
 
     async def main() -> None:
         disk = new_disk(capacity_bytes=256 * _MIB)
         async with opened(disk, EngineSettings(ballast_bytes=4 * _MIB)) as targets:
-            await targets.open(routing_of(1))
-            one = targets.get(TargetId(101)).engine
+            await targets.open(routing_of(1, 3))
+            one, damaged = (target.engine for target in targets)
+            if beside_damaged:
+                for number in range(24):
+                    await put(damaged, ChunkId(7, number), _BLOCK)
+                await remove(damaged, 24)
+                damaged.fail(Corrupt("a table is damaged"))
             await fill(one)
             disk.capacity_bytes -= disk.free_bytes() - _MIB  # other programs take it
-            await targets.open(routing_of(1, 2))
+            await targets.open(routing_of(1, 2, 3))
             other = targets.get(TargetId(102)).engine
             await remove(one, 12)
             await one.flush()

@@ -354,6 +354,7 @@ def _remove_directory(path: Path) -> None:
     leaving = path.with_name(f"{path.name}{LEAVING}")
     with _mapped(path):
         if leaving.exists():
+            sync_directory(path.parent)  # who gave it that name may have failed to
             shutil.rmtree(leaving)
         if path.exists():
             path.rename(leaving)

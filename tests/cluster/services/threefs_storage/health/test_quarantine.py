@@ -278,8 +278,9 @@ async def test_a_damaged_store_that_fills_its_disk_makes_room_for_the_one_that_t
         assert ballasts[:2] == [True, False]
 
 
-async def test_a_store_in_quarantine_stays_if_the_others_fail_while_its_removal_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("meanwhile", ["the others fail", "its target is set aside"])
+async def test_a_store_in_quarantine_stays_if_it_is_needed_when_its_removal_has_waited(
+    meanwhile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was deleted, though nobody else may have had what is in it."""
     async with chain_of(tmp_path) as chain:
@@ -298,7 +299,10 @@ async def test_a_store_in_quarantine_stays_if_the_others_fail_while_its_removal_
         await begun.wait()
         second = asyncio.create_task(targets.drop_quarantined())
         await asyncio.sleep(0.2)
-        chain.change((1, OFFLINE), (2, OFFLINE), (3, OFFLINE))
+        if meanwhile == "the others fail":
+            chain.change((1, OFFLINE), (2, OFFLINE), (3, OFFLINE))
+        else:
+            await targets.set_aside(chain[3].target)
         may_end.set()
         await asyncio.gather(first, second)
         assert kept.is_dir()
