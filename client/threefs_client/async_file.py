@@ -442,12 +442,12 @@ class AsyncFile:
         if self._lock is None:
             context = self.handle.context
             self._lock = LockOwner(context, self.handle.inode, context.random.below(1 << 63), name=self.name)
-        await self._lock.acquire(exclusive=exclusive, wait_s=wait_s)
+        grant = await self._lock.acquire(exclusive=exclusive, wait_s=wait_s)
         self.drop_read_ahead()
         try:
             await self.handle.refresh()
         except BaseException:
-            self._lock.unlock_soon()  # after an error the caller has no lock
+            self._lock.give_back(grant)  # but a task that had the lock before, or got it since, keeps it
             raise
 
     async def unlock(self) -> None:

@@ -51,6 +51,8 @@ class LockOwner:
         #: One request after the other: an older answer that came later would say that locks are held which are not.
         self._turn = asyncio.Lock()
         self._grants = 0  # locks that were granted
+        self._ended_grants = 0  # of these, the ones before the owner last had no locks
+        self._relied_on = 0  # of the others, the ones that were not given back
         self._unlocking: set[asyncio.Task[None]] = set()
         self._cancelling: asyncio.Task[None] | None = None
         self._is_queued = False  # the meta service has a record of the wait
@@ -97,15 +99,17 @@ class LockOwner:
 
     async def acquire(
         self, *, exclusive: bool, start: int = 0, end: int = END, wait_s: float | None = None, will_retry: bool = False
-    ) -> None:
+    ) -> int:
         """Lock the bytes from `start` to `end`, inclusive. It replaces the owner's locks on these bytes.
 
         It waits for locks of others, at most `wait_s` seconds if given, and raises Locked after that. A call that is
         cancelled or fails leaves the locks that the owner had before. Raises Deadlock for a record lock whose holder
         waits for this owner. A caller that waits by itself sets `will_retry`, and calls `cancel_wait` if it gives up.
+
+        Returns the number of the grant, for `give_back`.
         """
         try:
-            await self._acquire(exclusive, start, end, wait_s, will_retry)
+            return await self._acquire(exclusive, start, end, wait_s, will_retry)
         except Locked:
             if not will_retry:
                 await self.cancel_wait()
@@ -131,7 +135,7 @@ class LockOwner:
         if self._is_queued:
             self._cancelling = asyncio.ensure_future(cancel())
 
-    async def _acquire(self, exclusive: bool, start: int, end: int, wait_s: float | None, will_retry: bool) -> None:
+    async def _acquire(self, exclusive: bool, start: int, end: int, wait_s: float | None, will_retry: bool) -> int:
         await self._finish_background()
         lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
         wait = self._kind == pb.RECORD_LOCK and (will_retry or wait_s is None or wait_s > 0)
@@ -140,8 +144,7 @@ class LockOwner:
         async with self._with_lease():
             while True:
                 try:
-                    await self._send(lock, wait=wait)
-                    return
+                    return await self._send(lock, wait=wait)
                 except Locked:
                     if deadline is not None and self._context.clock.monotonic() >= deadline:
                         raise
@@ -176,6 +179,14 @@ class LockOwner:
             if not isinstance(error, ThreefsError):
                 raise
 
+    def give_back(self, grant: int) -> None:
+        """Who got this lock has no use for it. The whole file is unlocked in the background, unless another task relies
+        on a lock of this owner."""
+        if grant > self._ended_grants:
+            self._relied_on -= 1
+            if not self._relied_on:
+                self.unlock_soon()
+
     def unlock_soon(self) -> None:
         """Unlock the whole file in the background."""
         self._unlock_soon(0, END)
@@ -208,11 +219,12 @@ class LockOwner:
 
     async def _send(
         self, lock: pb.FileLock, *, wait: bool = False, end_wait: bool = False, if_grants: int | None = None
-    ) -> None:
-        """With `if_grants`, only if no more locks than these were granted before its turn came."""
+    ) -> int:
+        """With `if_grants`, only if no more locks than these were granted before its turn came. Returns how many were
+        granted then."""
         async with self._turn:
             if if_grants is not None and if_grants != self._grants:
-                return
+                return self._grants
             for _ in range(_MOST_LEASES):
                 await self._settle()
                 blocked = await self._request(lock, wait, end_wait)
@@ -220,11 +232,15 @@ class LockOwner:
                     break  # else it was granted under a lease that had ended when the answer came
             else:
                 raise Unavailable(f"leases of this client end before it can use a lock on {self._shown}; try again")
-            self._grants += not blocked and lock.type != pb.UNLOCK
+            if not blocked and lock.type != pb.UNLOCK:
+                self._grants += 1
+                self._relied_on += 1
+            grants = self._grants
         if blocked:
             raise Locked(f"{self._shown} is locked by another owner")
         if wait:
             self._is_queued = False  # the lock was granted
+        return grants
 
     async def _request(self, lock: pb.FileLock, wait: bool, end_wait: bool) -> bool:
         request: Any = pb.LockRequest(
@@ -266,6 +282,8 @@ class LockOwner:
             self._calls -= 1
         # The first answer to a repeated request is that of before: its lease may have ended since, with its locks.
         self._ranges = reply.held if reply.lease >= self._context.lease.number else 0
+        if not self._ranges:
+            self._ended_grants, self._relied_on = self._grants, 0
         self._is_queued = self._is_queued or reply.blocked
         return bool(reply.blocked)
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.metadata.locks import LockOwner
 
@@ -112,30 +113,6 @@ def test_a_lock_whose_unlock_nobody_confirms_is_unlocked_when_somebody_answers()
     play(scene)
 
 
-def test_an_open_file_has_its_lock_until_it_is_closed() -> None:
-    async def run() -> None:
-        files = MemoryFiles()
-        fs = AsyncFileSystem(files.context)
-        file = await fs.open("/a", "wb")
-        real, locks = files.meta, LockMeta()
-
-        class Both:
-            async def answer(self, name: str, request: Any) -> Any:
-                return await (locks if name == "Lock" else real).answer(name, request)
-
-        files.peers.meta = Both()  # type: ignore[assignment]
-        await file.lock()
-        assert locks.holder != 0
-        await file.unlock()
-        assert locks.holder == 0
-        await file.lock()
-        await file.close()
-        assert locks.holder == 0
-        await files.context.lease.close()
-
-    run_virtual(run())
-
-
 @pytest.mark.parametrize("cancel_wait", [False, True])
 def test_what_was_given_up_takes_nothing_away_from_who_asks_again(cancel_wait: bool) -> None:
     """The lock was asked for again before the unlock of the attempt that was cancelled went out, and it took the lock
@@ -171,11 +148,8 @@ def test_what_was_given_up_takes_nothing_away_from_who_asks_again(cancel_wait: b
     play(scene)
 
 
-@pytest.mark.parametrize("how", ["fails", "cancelled"])
-def test_a_lock_that_was_had_in_vain_is_given_back(how: str) -> None:
-    """The file could not be looked at under it. Its owner was told so, and kept the lock until the file was closed."""
-
-    async def scene() -> None:
+def play_file(scene: Callable[[AsyncFile, LockMeta], Awaitable[None]]) -> None:
+    async def run() -> None:
         files, meta = MemoryFiles(), LockMeta()
         fs = AsyncFileSystem(files.context)
         await fs.write_file("/a", b"abc")
@@ -185,26 +159,76 @@ def test_a_lock_that_was_had_in_vain_is_given_back(how: str) -> None:
 
         files.meta._lock = lock  # type: ignore[attr-defined]
         async with await fs.open("/a") as file:
-            look = asyncio.Event()
-
-            async def refresh() -> None:
-                look.set()
-                if how == "fails":
-                    raise Unavailable("away")
-                await asyncio.Event().wait()
-
-            file.handle.refresh = refresh  # type: ignore[method-assign]
-            locking = asyncio.create_task(file.lock())
-            await look.wait()
-            if how == "cancelled":
-                locking.cancel()
-            with pytest.raises((Unavailable, asyncio.CancelledError)):
-                await locking
-            await asyncio.sleep(1)
-            assert meta.holder == 0 and files.context.lease._holders == 0
+            await scene(file, meta)
+        assert meta.holder == 0 and files.context.lease._holders == 0
         await files.context.lease.close()
 
-    run_virtual(scene())
+    run_virtual(run())
+
+
+def test_an_open_file_has_its_lock_until_it_is_closed() -> None:
+    async def scene(file: AsyncFile, meta: LockMeta) -> None:
+        await file.lock()
+        assert meta.holder != 0
+        await file.unlock()
+        assert meta.holder == 0
+        await file.lock()
+
+    play_file(scene)
+
+
+@pytest.mark.parametrize("how", ["fails", "cancelled"])
+def test_a_lock_that_was_had_in_vain_is_given_back(how: str) -> None:
+    """The file could not be looked at under it. Its owner was told so, and kept the lock until the file was closed."""
+
+    async def scene(file: AsyncFile, meta: LockMeta) -> None:
+        look = asyncio.Event()
+
+        async def refresh() -> None:
+            look.set()
+            if how == "fails":
+                raise Unavailable("away")
+            await asyncio.Event().wait()
+
+        file.handle.refresh = refresh  # type: ignore[method-assign]
+        locking = asyncio.create_task(file.lock())
+        await look.wait()
+        if how == "cancelled":
+            locking.cancel()
+        with pytest.raises((Unavailable, asyncio.CancelledError)):
+            await locking
+        await asyncio.sleep(1)
+        assert meta.holder == 0 and file.handle.context.lease._holders == 0
+
+    play_file(scene)
+
+
+@pytest.mark.parametrize("in_vain", [[0], [1], [0, 1], [1, 0]])
+def test_a_lock_that_one_task_had_in_vain_stays_if_another_relies_on_it(in_vain: list[int]) -> None:
+    """The other one had been granted it before or since, and was not told that the file was unlocked."""
+
+    async def scene(file: AsyncFile, meta: LockMeta) -> None:
+        looks: list[asyncio.Future[None]] = []
+
+        async def refresh() -> None:
+            looks.append(asyncio.get_running_loop().create_future())
+            await looks[-1]
+
+        await file.lock()
+        await file.unlock()
+        file.handle.refresh = refresh  # type: ignore[method-assign]
+        locking = [asyncio.create_task(file.lock()) for _ in range(2)]
+        await asyncio.sleep(1)
+        for number in in_vain:
+            looks[number].set_exception(Unavailable("away"))
+            await asyncio.sleep(1)
+        for number in {0, 1}.difference(in_vain):
+            looks[number].set_result(None)
+            await locking[number]
+        await asyncio.gather(*locking, return_exceptions=True)
+        assert (meta.holder != 0) == (len(in_vain) == 1)
+
+    play_file(scene)
 
 
 @pytest.mark.parametrize("first", ["the lock", "a renewal"])
@@ -233,7 +257,7 @@ def test_a_lock_that_was_asked_for_when_the_loss_of_others_was_noticed_is_unlock
     play(scene)
 
 
-async def given_up(meta: HangingMeta, call: Awaitable[None]) -> None:
+async def given_up(meta: HangingMeta, call: Awaitable[object]) -> None:
     """The service hangs with it, and its caller goes away."""
     meta.hangs = True
     task = asyncio.ensure_future(call)
@@ -335,19 +359,25 @@ def test_requests_of_one_owner_at_once_hold_the_lease_once_and_as_long_as_they_n
     play(scene)
 
 
+def answers_late(meta: HangingMeta) -> asyncio.Event:
+    """What answers that requests for locks get from now on wait for."""
+    answer, healed = meta.answer, asyncio.Event()
+
+    async def late(name: str, request: Any) -> Any:
+        reply = await answer(name, request)
+        if name == "Lock":
+            await healed.wait()
+        return reply
+
+    meta.answer = late  # type: ignore[method-assign]
+    return healed
+
+
 def test_a_lock_of_a_lease_that_ended_before_the_answer_came_is_asked_for_anew() -> None:
     """The repeat of a request gets the answer of before: the lock was another client's by then, and two had it."""
 
     async def scene(files: MemoryFiles, meta: HangingMeta) -> None:
-        answer, healed = meta.answer, asyncio.Event()
-
-        async def late(name: str, request: Any) -> Any:
-            reply = await answer(name, request)
-            if name == "Lock" and not healed.is_set():
-                await healed.wait()
-            return reply
-
-        meta.answer = late  # type: ignore[method-assign]
+        healed = answers_late(meta)
         owner = LockOwner(files.context, 5, 1)
         asking = asyncio.ensure_future(owner.acquire(exclusive=True))
         await asyncio.sleep(0.01)
@@ -369,16 +399,9 @@ def test_a_lock_that_was_lost_while_it_was_asked_for_again_stays_lost(next_holde
     """The answer was that of before, and its owner forgot that what it had was lost: it could be another's since."""
 
     async def scene(files: MemoryFiles, meta: HangingMeta) -> None:
-        owner, answer, healed = LockOwner(files.context, 5, 1), meta.answer, asyncio.Event()
-
-        async def late(name: str, request: Any) -> Any:
-            reply = await answer(name, request)
-            if name == "Lock" and not healed.is_set():
-                await healed.wait()
-            return reply
-
+        owner = LockOwner(files.context, 5, 1)
         await owner.acquire(exclusive=True)
-        meta.answer = late  # type: ignore[method-assign]
+        healed = answers_late(meta)
         asking = asyncio.ensure_future(owner.acquire(exclusive=True, wait_s=0))
         await asyncio.sleep(0.01)
         meta.holder, meta.lease = next_holder, 2

@@ -37,7 +37,7 @@ def test_a_lock_whose_loss_was_not_noticed_before_an_answer_is_an_error_to_its_p
                 raise ConnectionLost("no answer")
             return pb.RenewLeaseReply(lease=memory.meta.lease)
 
-        memory.meta._lock, memory.meta._renewlease = lock, renew  # type: ignore[attr-defined, method-assign]
+        memory.meta._lock, memory.meta._renewlease = lock, renew  # type: ignore[attr-defined, assignment, method-assign]
         number, _ = await files.open(inode, os.O_RDWR, ROOT)
         for start in (0, 100):
             part = Lock(start, start + 9, fcntl.F_WRLCK, 5)
