@@ -28,6 +28,7 @@ from threefs_meta.context import Context
 from threefs_meta.file.length import remove_chunks
 from threefs_meta.lease import write_sessions
 from threefs_meta.locks import fencing
+from threefs_meta.quota.attribution import end_quota_of_removed
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.inode_numbers import count_removed
 from threefs_meta.store.namespace import Namespace
@@ -292,6 +293,7 @@ class GarbageCollector:
             if start.until and not await ns.is_empty(directory):
                 return len(rows), _Drained()  # it had a name again for a while
             await xattrs.clear(ns, item.inode)
+            await end_quota_of_removed(ns, item.inode)
             self._clear(ns, item)
             await count_removed(tx, 1, self._context.damaged)
             return len(rows) + 1, _Drained()

@@ -10,6 +10,7 @@ from threefs_meta.batch.batch_transaction import run_batch
 from threefs_meta.ops.statfs import statfs
 from threefs_meta.quota import accounting
 from threefs_meta.quota.accounting import charges_of
+from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.trash.trash_reaper import TrashReaper
 
 from tests.harness.meta_harness import SESSION, MetaBench, at
@@ -124,6 +125,9 @@ async def test_kept_counts_are_those_of_a_recount(bench: MetaBench, seed: int) -
     for inode in inodes:
         accounting.add(due, charges_of(inode), 1)
     assert store.usage == due, "all deltas have been added up"
+    quotas = Quotas()
+    await quotas.load(bench.engine.begin(), bench.context.damaged)
+    assert not quotas.unused(), "quotas that have ended go"
     below = Counter(inode.parent for inode in inodes if inode.type == pb.DIRECTORY and inode.inode != ROOT)
     for inode in inodes:
         if inode.type == pb.DIRECTORY:

@@ -136,14 +136,16 @@ class Usage(_message.Message):
     def __init__(self, bytes: _Optional[int] = ..., inodes: _Optional[int] = ..., changes: _Optional[int] = ...) -> None: ...
 
 class QuotaLimits(_message.Message):
-    __slots__ = ("bytes", "inodes", "parent")
+    __slots__ = ("bytes", "inodes", "parent", "ended")
     BYTES_FIELD_NUMBER: _ClassVar[int]
     INODES_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     bytes: int
     inodes: int
     parent: int
-    def __init__(self, bytes: _Optional[int] = ..., inodes: _Optional[int] = ..., parent: _Optional[int] = ...) -> None: ...
+    ended: bool
+    def __init__(self, bytes: _Optional[int] = ..., inodes: _Optional[int] = ..., parent: _Optional[int] = ..., ended: bool = ...) -> None: ...
 
 class Retag(_message.Message):
     __slots__ = ("after",)

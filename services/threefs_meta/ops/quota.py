@@ -46,7 +46,7 @@ async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaRe
             limits.parent = await _set_tree(ns, directory, not request.clear)
             quota = pb.Quota(tree=directory.inode)
         if request.clear:
-            ns.tx.clear(keys.limits(account))
+            await attribution.end_quota(ns.tx, account)
             return pb.QuotaReply()
         ns.tx.set(keys.limits(account), records.encode(limits))
         quota.limit_bytes, quota.limit_inodes, quota.counting = limits.bytes, limits.inodes, True
@@ -90,8 +90,8 @@ async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.Quota
             account = accounting.tree_account(inode.tree)
         quotas = Quotas()
         await quotas.load(ns.tx, context.damaged)
-        status = quotas.status(account)
-        return pb.QuotaReply(quota=None if status is None else await _quota(ns, account, status))
+        found = quotas.nearest(account)
+        return pb.QuotaReply(quota=None if found is None else await _quota(ns, *found))
 
     return await run_readonly(context, work)
 

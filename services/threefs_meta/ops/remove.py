@@ -14,6 +14,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import Credentials, actor_of
 from threefs_meta.access.entry_permissions import check_removable
 from threefs_meta.context import Context
+from threefs_meta.quota.attribution import end_quota_of_removed
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import Resolution, find, resolve
 from threefs_meta.store.namespace import Namespace
@@ -125,6 +126,7 @@ async def unlink_directory(ns: Namespace, inode: pb.Inode, shown: str, recursive
     """Remove the inode: an empty directory at once, another one through the queue. Raises NotEmpty."""
     empty = await ns.is_empty(inode.inode)
     if empty and not inode.xattr_bytes:
+        await end_quota_of_removed(ns, inode)
         ns.clear_inode_at_once(inode)
     elif empty or recursive:
         ns.unlink(inode, now_ns)

@@ -22,7 +22,8 @@ from threefs.wire.records_pb2 import Retag, Usage, UsageDelta
 from threefs_meta.context import Context
 from threefs_meta.quota import accounting
 from threefs_meta.quota.accounting import ZERO, Cost
-from threefs_meta.quota.attribution import attribute_child
+from threefs_meta.quota.attribution import attribute_child, end_quota
+from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.inode_numbers import count_removed
 from threefs_meta.store.namespace import Namespace
@@ -31,6 +32,7 @@ DELTAS_PER_TRANSACTION = 512
 ENTRIES_PER_TRANSACTION = 128
 _PAGES_PER_ROUND = 64
 _RETAGS_PER_READ = 16
+_DROPPED_PER_TRANSACTION = 128
 _IDLE_S = 0.5
 
 _LOG = structlog.get_logger()
@@ -39,7 +41,7 @@ _LOG = structlog.get_logger()
 class UsageAggregator:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._has_dropped_limits = False  # once per start: limits that removed directories have left behind
+        self._has_ended_quotas = False  # once per start: those that removed directories have left behind
         self._background = BackgroundTasks()
 
     def start(self) -> None:
@@ -60,9 +62,9 @@ class UsageAggregator:
 
     async def run_once(self) -> bool:
         """One round. Returns whether there was anything to do."""
-        if not self._has_dropped_limits:
-            await self._context.transact(_drop_limits_of_removed)
-            self._has_dropped_limits = True
+        if not self._has_ended_quotas:
+            await self._context.transact(_end_quotas_of_removed)
+            self._has_ended_quotas = True
         added = charged = 0
         for _ in range(_PAGES_PER_ROUND):
             page = await self._context.transact(self._fold_deltas)
@@ -75,6 +77,8 @@ class UsageAggregator:
             if not step:
                 break
         await self._context.transact(lambda tx: self._context.quotas.load(tx, self._context.damaged))
+        if self._context.quotas.unused():
+            await self._context.transact(self._drop_unused)
         return bool(added or charged)
 
     async def _charge_entries(self, tx: Transaction) -> int:
@@ -117,7 +121,7 @@ class UsageAggregator:
             tx.set(key, records.encode(Retag(after=keys.entry_of(rows[-1][0])[1])))
 
     async def _fold_deltas(self, tx: Transaction) -> int:
-        """Add a page of deltas to the sums. Returns how many could be read."""
+        """Add a page of deltas to the sums. Returns how many there were."""
         tick = self._context.logical_clock.tick
         begin, end = keys.deltas(self._context.fronts.deltas.first(tick))
         pairs = await tx.get_range(begin, end, limit=DELTAS_PER_TRANSACTION, snapshot=True)
@@ -125,7 +129,6 @@ class UsageAggregator:
         assert not pairs or pairs[0][0] >= begin, "what is added up is not looked for again"
         sums: dict[accounting.Account, Cost] = {}
         changes: Counter[accounting.Account] = Counter()
-        count = 0
         for key, value in pairs:
             try:
                 delta = accounting.from_record(records.decode(value, UsageDelta, key))
@@ -133,7 +136,6 @@ class UsageAggregator:
                 self._context.damaged.pass_over(key, error, "a change of a quota's usage is damaged, and is dropped")
                 tx.clear(key)
                 continue
-            count += 1
             accounting.add(sums, delta, 1)
             changes.update(delta.keys())
             tx.add_read_conflict(key)  # another service may add it up too
@@ -141,7 +143,7 @@ class UsageAggregator:
         await count_removed(tx, sums.pop(accounting.REMOVED, ZERO).inodes, self._context.damaged)
         for account, cost in sums.items():
             await self._add_to_sum(tx, account, cost, changes[account])
-        return count
+        return len(pairs)
 
     async def _add_to_sum(self, tx: Transaction, account: accounting.Account, cost: Cost, changes: int) -> None:
         key = keys.usage(account)
@@ -160,6 +162,19 @@ class UsageAggregator:
         else:
             tx.set(key, records.encode(usage))
 
+    async def _drop_unused(self, tx: Transaction) -> None:
+        """Drop ended quotas for which nothing counts. When all is added up, that says that no inode with a name names
+        their trees. So none will: an inode gets its tree from its directory."""
+        if await self._fold_deltas(tx) == DELTAS_PER_TRANSACTION:
+            return
+        quotas = Quotas()
+        await quotas.load(tx, self._context.damaged)
+        for account in quotas.unused()[:_DROPPED_PER_TRANSACTION]:
+            assert accounting.is_tree(account), "only what lies in another tree is kept when it ends"
+            if await tx.get(keys.usage(account)) is None:  # not damaged either
+                tx.add_read_conflict(keys.limits(account))  # it may be set again
+                tx.clear(keys.limits(account))
+
 
 def _cursor(key: bytes, value: bytes) -> bytes:
     """The last name that was counted. A cursor that cannot be read means the start: to count twice does no harm."""
@@ -169,9 +184,9 @@ def _cursor(key: bytes, value: bytes) -> bytes:
         return b""
 
 
-async def _drop_limits_of_removed(tx: Transaction) -> None:
-    """`Namespace.clear_inode` clears the limits of a directory; earlier versions of the program did not."""
+async def _end_quotas_of_removed(tx: Transaction) -> None:
+    """The quota of a directory ends when that is removed for good; with earlier versions of the program it did not."""
     for key, _ in await tx.get_range(*keys.LIMITS):
         account = keys.account_of(key)
         if accounting.is_tree(account) and await tx.get(keys.inode(accounting.number_of(account))) is None:
-            tx.clear(key)
+            await end_quota(tx, account)

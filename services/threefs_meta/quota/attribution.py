@@ -1,10 +1,12 @@
 """Which accounts an inode counts for, and how that changes within one transaction."""
 
+from threefs.errors import Corrupt
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import QuotaLimits, Retag
 from threefs_meta.quota import accounting
+from threefs_meta.quota.accounting import Account
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 
@@ -33,14 +35,18 @@ async def attribute_child(ns: Namespace, number: int, directory: pb.Inode) -> No
 
 
 async def _counts_for_another_tree(ns: Namespace, kept: pb.Inode) -> bool:
-    """Whether what the trash keeps counts for the quota of the tree where it was. A tree with a quota of its own counts
-    for the one that it lay in."""
+    """Whether what the trash keeps counts for the quota of the tree where it was, or of one around that. A tree with a
+    quota of its own counts for the one that it lay in."""
     if kept.trash:
         return False
-    own = await _limits(ns.tx, kept.tree)
-    if own is None or not accounting.is_quota_root(kept):
-        return own is not None
-    return await _limits(ns.tx, own.parent) is not None
+    limits = await _limits(ns.tx, kept.tree)
+    if limits is not None and accounting.is_quota_root(kept):
+        limits = await _limits(ns.tx, limits.parent)
+    seen = set()
+    while limits is not None and limits.ended and limits.parent not in seen:
+        seen.add(limits.parent)
+        limits = await _limits(ns.tx, limits.parent)
+    return limits is not None and not limits.ended
 
 
 def mark_for_retag(tx: Transaction, directory: int) -> None:
@@ -56,7 +62,30 @@ async def put_below(tx: Transaction, tree: int, parent: int) -> None:
         tx.set(keys.limits(accounting.tree_account(tree)), records.encode(limits))
 
 
+async def end_quota(tx: Transaction, account: Account) -> None:
+    """Limit an account no longer. What the trash keeps of a tree, and names it, goes on counting for the tree that it
+    lay in: the aggregator drops the record when nothing is left."""
+    key = keys.limits(account)
+    try:
+        limits = await _read(tx, key)
+    except Corrupt:  # nobody knows where the tree lay
+        limits = None
+    if limits is not None and limits.parent:
+        tx.set(key, records.encode(QuotaLimits(parent=limits.parent, ended=True)))
+    else:
+        tx.clear(key)
+
+
+async def end_quota_of_removed(ns: Namespace, directory: pb.Inode) -> None:
+    """End the quota of a directory, if it has one of its own. The caller forgets the directory."""
+    if accounting.is_quota_root(directory):
+        await end_quota(ns.tx, accounting.tree_account(directory.inode))
+
+
 async def _limits(tx: Transaction, tree: int) -> QuotaLimits | None:
-    key = keys.limits(accounting.tree_account(tree))
+    return await _read(tx, keys.limits(accounting.tree_account(tree)))
+
+
+async def _read(tx: Transaction, key: bytes) -> QuotaLimits | None:
     value = await tx.get(key)
     return None if value is None else records.decode(value, QuotaLimits, key)

@@ -76,7 +76,7 @@ class Quotas:
             if (found := decoded(value, Usage, keys.usage(account), "the usage of a quota cannot be read")) is not None
         }
         whole = _with_trees_below(known, used)
-        await self._look_up_paths(tx, list(known), damaged)
+        await self._look_up_paths(tx, [one for one in known if not known[one].ended], damaged)
         self._statuses = {
             account: QuotaStatus(found, whole.get(account, ZERO), self._paths.get(account, ""))
             for account, found in known.items()
@@ -96,12 +96,18 @@ class Quotas:
                 path = b""
             self._paths[account] = paths.shown(path) if path else ""
 
-    def status(self, account: Account) -> QuotaStatus | None:
-        return self._statuses.get(account)
+    def nearest(self, account: Account) -> tuple[Account, QuotaStatus] | None:
+        """The account, or the next one around it, that has limits: its quota has not ended."""
+        return next((found for found in self._around(account) if not found[1].limits.ended), None)
 
     def statuses(self, after: Account, most: int) -> list[tuple[Account, QuotaStatus]]:
         """Up to `most` behind account `after`, in order of the accounts."""
-        return [(account, self._statuses[account]) for account in sorted(self._statuses) if account > after][:most]
+        behind = sorted(item for item in self._statuses.items() if item[0] > after and not item[1].limits.ended)
+        return behind[:most]
+
+    def unused(self) -> list[Account]:
+        """The trees whose quota has ended, and for which nothing counts any more."""
+        return [account for account, found in self._statuses.items() if found.limits.ended and found.used == ZERO]
 
     def check_create(self, inode: pb.Inode) -> None:
         """Raise QuotaExceeded unless the accounts of the inode may have one inode more."""
@@ -129,28 +135,31 @@ class Quotas:
         if not (inode.tree or inode.by_user) or not self._statuses:
             return
         for account in accounting.accounts_of(inode):
+            yield from self._around(account)
+
+    def _around(self, account: Account) -> Iterable[tuple[Account, QuotaStatus]]:
+        """The account, and those of the trees that it lies in."""
+        status = self._statuses.get(account)
+        seen = set()
+        while status is not None and account not in seen:
+            yield account, status
+            seen.add(account)
+            if not status.limits.parent:
+                break
+            account = accounting.tree_account(status.limits.parent)
             status = self._statuses.get(account)
-            seen = set()
-            while status is not None and account not in seen:
-                yield account, status
-                seen.add(account)
-                if not status.limits.parent:
-                    break
-                account = accounting.tree_account(status.limits.parent)
-                status = self._statuses.get(account)
 
 
 def _with_trees_below(limits: dict[Account, QuotaLimits], used: dict[Account, Cost]) -> dict[Account, Cost]:
     """The usage of each account; that of a tree includes the trees that lie in it."""
     whole = dict(used)
     for account, cost in used.items():
-        at = limits[account].parent
-        for _ in range(len(limits)):  # bounds the loop, whatever the records say
-            if not at:
-                break
-            above = accounting.tree_account(at)
+        seen = {account}  # ends the loop, whatever the records say
+        above = accounting.tree_account(limits[account].parent)
+        while above in limits and above not in seen:
             accounting.add(whole, {above: cost}, 1)
-            at = limits[above].parent if above in limits else 0
+            seen.add(above)
+            above = accounting.tree_account(limits[above].parent)
     return whole
 
 

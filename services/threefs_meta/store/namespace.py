@@ -29,9 +29,7 @@ from threefs_meta.quota.accounting import (
     add,
     charges_of,
     inherit,
-    is_quota_root,
     to_record,
-    tree_account,
 )
 from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.store import entry_codec, keys
@@ -193,7 +191,8 @@ class Namespace:
         return body
 
     def clear_inode(self, inode: pb.Inode) -> None:
-        """Forget an inode. Only a directory may still count its name, which the caller takes away."""
+        """Forget an inode. Only a directory may still count its name, which the caller takes away. The caller also ends
+        the quota of a directory (`quota/attribution.py`)."""
         assert inode.type == pb.DIRECTORY or not inode.nlink, "an inode with a name is not freed (I10)"
         self._freed.add(inode.inode)
         self._charge(inode.inode, NOTHING)
@@ -203,8 +202,6 @@ class Namespace:
         if inode.type == pb.DIRECTORY:
             self._last_changed = (0, 0)
             self.tx.clear(keys.times(inode.inode))
-            if is_quota_root(inode):
-                self.tx.clear(keys.limits(tree_account(inode.inode)))
             if self.memo is not None:
                 self.memo.step_changes[inode.inode] = None
 

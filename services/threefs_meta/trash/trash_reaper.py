@@ -6,6 +6,7 @@ from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Trashed
 from threefs_meta.context import Context
+from threefs_meta.quota.attribution import end_quota_of_removed
 from threefs_meta.store import keys
 from threefs_meta.transactions import run_readonly
 
@@ -53,6 +54,7 @@ class TrashReaper:
             now_ns = self._context.clock.wall_ns()
             inode = await ns.require_inode(entry.inode)
             if inode.type == pb.DIRECTORY and await ns.is_empty(inode.inode) and not inode.xattr_bytes:
+                await end_quota_of_removed(ns, inode)
                 ns.clear_inode_at_once(inode)
             else:
                 ns.unlink(inode, now_ns)

@@ -12,7 +12,7 @@ from threefs_meta.store import keys
 from tests.harness import damage
 from tests.harness.meta_harness import SESSION, MetaBench
 from tests.harness.namespace_audit import audit
-from threefs.errors import ThreefsError
+from threefs.errors import Conflict, ThreefsError
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import QuotaLimits
@@ -143,7 +143,7 @@ async def test_it_runs_by_itself_until_it_is_stopped(bench: MetaBench) -> None:
     await bench.set_quota("/", limit_inodes=5)
     await bench.create("/a")
     bench.usage_aggregator.start()
-    while bench.context.quotas.status(b"t" + (1).to_bytes(8, "big")) is None or await bench.engine.begin().get_range(
+    while bench.context.quotas.nearest(b"t" + (1).to_bytes(8, "big")) is None or await bench.engine.begin().get_range(
         *keys.DELTAS
     ):
         await asyncio.sleep(0)
@@ -177,6 +177,64 @@ async def test_quotas_that_removed_directories_have_left_behind_go_too(bench: Me
     await damage.put(bench, keys.limits(accounting.tree_account(12345)), records.encode(QuotaLimits(bytes=1)))
     await bench.count_all()
     assert len((await list_quotas(bench.context, pb.ListQuotasRequest())).quotas) == 2
+
+
+async def nested(bench: MetaBench) -> tuple[bytes, bytes]:
+    """The limits of /a and /a/b, which end; / has a quota, too. A file of /a/b is in the trash."""
+    directories = [await bench.mkdir(path) for path in ("/a", "/a/b")]
+    for path in ("/", "/a", "/a/b"):
+        await bench.set_quota(path)
+    await bench.set_trash("/", 1000)
+    await filled(bench, "/a/b/file", 7)
+    await bench.remove("/a/b/file")
+    outer, inner = (keys.limits(accounting.tree_account(one.inode)) for one in directories)
+    for path in ("/a/b", "/a"):
+        await bench.set_quota(path, clear=True)
+    return outer, inner
+
+
+async def limits(bench: MetaBench) -> list[bytes]:
+    return [key for key, _ in await bench.engine.begin().get_range(*keys.LIMITS)]
+
+
+async def test_ended_quotas_go_once_nothing_counts_for_them(bench: MetaBench) -> None:
+    outer, inner = await nested(bench)
+    assert (await used(bench, "/"))[0] == 7
+    assert await limits(bench) == sorted([keys.limits(accounting.tree_account(1)), outer, inner])
+    (item,) = await bench.trash()
+    await bench.remove(f"/.trash/0/{item.name.decode()}")
+    await bench.usage_aggregator.run_once()
+    assert await limits(bench) == [keys.limits(accounting.tree_account(1))]
+
+
+async def test_an_ended_quota_stays_while_a_change_of_its_usage_waits(bench: MetaBench) -> None:
+    """The usage that was read last knows nothing of it."""
+    _, inner = await nested(bench)
+    await bench.context.quotas.load(bench.engine.begin(), bench.context.damaged)
+    assert bench.context.quotas.unused() and await bench.engine.begin().get_range(*keys.DELTAS)
+    await bench.context.transact(bench.usage_aggregator._drop_unused)
+    assert inner in await limits(bench) and (await used(bench, "/"))[0] == 7
+
+
+async def test_a_quota_that_is_set_again_meanwhile_is_not_dropped(bench: MetaBench) -> None:
+    _, inner = await nested(bench)
+    (item,) = await bench.trash()
+    await bench.remove(f"/.trash/0/{item.name.decode()}")
+    tx = bench.engine.begin()
+    await bench.usage_aggregator._drop_unused(tx)
+    assert await tx.get(inner) is None
+    await bench.set_quota("/a/b", limit_bytes=5)
+    with pytest.raises(Conflict):
+        await tx.commit()
+
+
+async def test_an_ended_quota_whose_usage_is_damaged_stays() -> None:
+    fs = await MetaBench().start()
+    _, inner = await nested(fs)
+    await fs.count_all()
+    await damage.put(fs, keys.usage(keys.account_of(inner)), b"\1broken")
+    await fs.count_all()
+    assert inner in await limits(fs)
 
 
 async def test_damaged_records_hold_up_no_count() -> None:

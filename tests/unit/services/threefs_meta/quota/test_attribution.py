@@ -3,6 +3,7 @@
 from threefs_meta.quota import accounting, attribution
 from threefs_meta.store import keys
 
+from tests.harness import damage
 from tests.harness.meta_harness import MetaBench
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
@@ -30,3 +31,18 @@ async def test_a_tree_of_its_own_only_learns_where_it_lies(bench: MetaBench) -> 
     assert own.tree == 4 and not await tx.get_range(*keys.RETAGS)
     value = await tx.get(key)
     assert value is not None and records.decode(value, QuotaLimits, key) == QuotaLimits(bytes=7, parent=2)
+
+
+async def test_the_quota_of_a_tree_in_no_other_one_leaves_nothing(bench: MetaBench) -> None:
+    await bench.mkdir("/d")
+    await bench.set_quota("/d")
+    await bench.set_quota("/d", clear=True)
+    assert not await bench.engine.begin().get_range(*keys.LIMITS)
+
+
+async def test_a_damaged_quota_can_be_cleared() -> None:
+    fs = await MetaBench().start()
+    directory = await fs.mkdir("/d")
+    await damage.put(fs, keys.limits(accounting.tree_account(directory.inode)), b"\1broken")
+    await fs.set_quota("/d", clear=True)
+    assert not await fs.engine.begin().get_range(*keys.LIMITS)

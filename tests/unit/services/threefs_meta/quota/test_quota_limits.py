@@ -43,8 +43,8 @@ def test_a_tree_below_counts_for_those_above_and_is_held_by_their_limits() -> No
             tree_account(3): (QuotaLimits(bytes=1000), Usage(bytes=70)),
         }
     )
-    status = quotas.status(tree_account(1))
-    assert status is not None and status.used == (80, 10)
+    found = quotas.nearest(tree_account(1))
+    assert found is not None and found[1].used == (80, 10)
     for tree in (1, 2):
         with pytest.raises(QuotaExceeded, match="10 of at most 10 files"):
             quotas.check_create(file(tree))
@@ -65,6 +65,25 @@ def test_users_have_limits_too() -> None:
     assert quotas.statuses(user_account(5), 10) == []
 
 
+def test_a_quota_that_has_ended_is_not_shown_and_its_usage_counts_for_the_tree_around() -> None:
+    quotas = loaded(
+        {
+            tree_account(1): (QuotaLimits(bytes=100), Usage(bytes=30, inodes=1)),
+            tree_account(2): (QuotaLimits(parent=1, ended=True), Usage()),
+            tree_account(3): (QuotaLimits(parent=2, ended=True), Usage(bytes=50, inodes=1)),
+            tree_account(4): (QuotaLimits(parent=3, ended=True), Usage()),
+            tree_account(5): (QuotaLimits(parent=6, ended=True), Usage(inodes=1)),
+        }
+    )
+    ((account, status),) = quotas.statuses(b"", 10)
+    assert account == tree_account(1) and status.used == (80, 2)
+    assert [quotas.nearest(tree_account(tree)) for tree in (1, 2, 3, 4)] == [(account, status)] * 4
+    assert quotas.nearest(tree_account(5)) is None
+    with pytest.raises(QuotaExceeded, match="80 of at most 100 bytes"):
+        quotas.check_growth(file(3), 21)
+    assert quotas.unused() == [tree_account(4)], "what counts for 3 counts for 1 by way of 2"
+
+
 def test_records_that_go_in_circles_do_no_harm() -> None:
     quotas = loaded(
         {
@@ -73,6 +92,7 @@ def test_records_that_go_in_circles_do_no_harm() -> None:
         }
     )
     assert not quotas.is_over(file(1))
+    assert [status.used.bytes for _, status in quotas.statuses(b"", 10)] == [2, 2], "each counts once for the other"
 
 
 async def test_errors_name_the_directory_and_not_its_number(bench: MetaBench) -> None:

@@ -1,12 +1,15 @@
 """What goes into the trash, where, and what does not."""
 
 import pytest
+from threefs_meta.ops.quota import list_quotas
+from threefs_meta.ops.statistics import counted
 from threefs_meta.store import keys
 from threefs_meta.transactions import run_readonly
 from threefs_meta.trash import retention
+from threefs_meta.trash.trash_reaper import TrashReaper
 
 from tests.harness.meta_harness import SESSION, MetaBench
-from threefs.errors import AccessDenied, AlreadyExists, NotADirectory, NotFound
+from threefs.errors import AccessDenied, AlreadyExists, NotADirectory, NotFound, QuotaExceeded
 from threefs.wire import meta_pb2 as pb
 
 DAY_S = 24 * 3600
@@ -228,6 +231,93 @@ async def test_a_tree_in_the_trash_with_a_quota_of_its_own_counts_for_the_tree_a
         await bench.set_quota("/", limit_bytes=1000, clear=clear)
         await bench.count_all()
     assert await used_bytes("/") == 30
+
+
+async def keep_in_nested(bench: MetaBench) -> None:
+    """A file of /p/q is in the trash. Both trees have quotas."""
+    await bench.mkdir("/p/q/d", parents=True)
+    for path in ("/p", "/p/q"):
+        await bench.set_quota(path, limit_bytes=100)
+    await bench.count_all()
+    await bench.set_trash("/p", DAY_S)
+    made = (await bench.create("/p/q/d/a", session=SESSION)).inode
+    await bench.close(made, SESSION, length_hint=90, written=True)
+    await bench.remove("/p/q/d/a")
+    await bench.count_all()
+
+
+async def listed(bench: MetaBench) -> list[tuple[bytes, int]]:
+    await bench.count_all()
+    quotas = (await list_quotas(bench.context, pb.ListQuotasRequest())).quotas
+    assert [(one.tree, one.used_bytes) for one in counted(bench.context).quotas] == [
+        (one.tree, one.used_bytes) for one in quotas
+    ]
+    return [(quota.path, quota.used_bytes) for quota in quotas]
+
+
+@pytest.mark.parametrize("how", ["cleared", "removed", "removed with a file", "replaced", "expired"])
+async def test_the_trash_of_a_tree_whose_quota_has_ended_counts_for_the_trees_around_it(
+    bench: MetaBench, how: str
+) -> None:
+    await keep_in_nested(bench)
+    await bench.rename("/p/q/d", "/p/d")  # nothing else is left in /p/q
+    match how:
+        case "cleared":
+            await bench.set_quota("/p/q", clear=True)
+            await bench.set_quota("/p/q", clear=True)
+        case "removed":
+            await bench.remove("/p/q")
+        case "removed with a file":
+            await bench.set_trash("/p", 0)
+            await bench.create("/p/q/b")
+            await bench.remove("/p/q", recursive=True)
+            await bench.collect_all()
+        case "replaced":
+            await bench.rename("/p/d", "/p/q")
+        case "expired":
+            await bench.set_trash("/p", 1)
+            await bench.create("/p/q/b")
+            await bench.remove("/p/q", recursive=True)
+            (item,) = [item for item in await bench.trash() if item.path == b"/p/q"]
+            await bench.remove(f"/.trash/0/{item.name.decode()}/b")
+            await bench.pass_ticks(10)
+            while await TrashReaper(bench.context).expire():
+                pass
+    assert await listed(bench) == [(b"/p", 90)]
+    (item,) = await bench.trash()
+    kept = f"/.trash/0/{item.name.decode()}"
+    for path in ("/p", kept):
+        quota = await bench.quota(path)
+        assert quota is not None and (quota.path, quota.used_bytes) == (b"/p", 90)
+    await bench.create("/p/new")
+    with pytest.raises(QuotaExceeded):
+        await bench.truncate("/p/new", 11)
+    await bench.set_quota(uid=0)
+    await bench.count_all()  # it comes by the trash
+    await bench.set_quota(uid=0, clear=True)
+    assert await listed(bench) == [(b"/p", 90)]
+    await bench.remove(kept)
+    assert await listed(bench) == [(b"/p", 0)]
+    assert len(await bench.engine.begin().get_range(*keys.LIMITS)) == 1
+
+
+async def test_a_quota_that_is_set_again_counts_what_the_trash_keeps(bench: MetaBench) -> None:
+    await keep_in_nested(bench)
+    await bench.set_quota("/p/q", clear=True)
+    await bench.rename("/p/q", "/q")
+    assert await listed(bench) == [(b"/p", 90)], "it counts where it was"
+    await bench.set_quota("/q", limit_bytes=100)
+    assert await listed(bench) == [(b"/p", 0), (b"/q", 90)]
+
+
+async def test_the_trash_of_trees_whose_quotas_have_all_ended_counts_like_the_trash(bench: MetaBench) -> None:
+    await keep_in_nested(bench)
+    for path in ("/p/q", "/p"):
+        await bench.set_quota(path, clear=True)
+    assert await listed(bench) == []
+    await bench.set_quota("/", limit_bytes=1000)
+    assert await listed(bench) == [(b"/", 90)]
+    assert len(await bench.engine.begin().get_range(*keys.LIMITS)) == 1
 
 
 async def test_what_is_moved_into_the_trash_by_other_means_still_counts_for_its_owner(bench: MetaBench) -> None:
