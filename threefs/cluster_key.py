@@ -4,6 +4,7 @@ A file that others may read is no secret, so it is refused, as ssh does. One tha
 an administrator lets users in.
 """
 
+import errno
 import ipaddress
 import os
 import stat
@@ -15,6 +16,7 @@ from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings
 MIN_CHARS = 16
 _BYTES = 32
 _MAX_BYTES = 4096
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def read(path: Path) -> str:
@@ -47,15 +49,14 @@ def make(path: Path, key: str = "") -> str:
     key = key or os.urandom(_BYTES).hex()
     if os.path.lexists(path):
         raise _exists(path)
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.unlink(missing_ok=True)  # of a process that was killed
+    unfinished = path.with_name(f"{path.name}.{os.urandom(4).hex()}.unfinished")  # another process may make one, too
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "w", encoding="utf-8") as file:
             file.write(key + "\n")
             file.flush()
             os.fsync(fd)
-        os.link(unfinished, path)  # unlike a rename, it replaces no key that was made meanwhile
+        _publish(unfinished, path)
     except FileExistsError:
         raise _exists(path) from None
     finally:
@@ -66,6 +67,18 @@ def make(path: Path, key: str = "") -> str:
     finally:
         os.close(directory)
     return key
+
+
+def _publish(unfinished: Path, path: Path) -> None:
+    """Unlike a rename, a link replaces no key that was made meanwhile. Not every file system has links (FAT)."""
+    try:
+        os.link(unfinished, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError from None
+        unfinished.rename(path)
 
 
 def _exists(path: Path) -> AlreadyExists:

@@ -25,7 +25,8 @@ def _row(
     members = {member.target_id: member for member in chain.members} if chain is not None else {}
     found = progress or pb.MoveProgress()
     stage = _stage(move, members)
-    copied = found.total_bytes if stage == "leaving" else found.copied_bytes
+    serves = move.added_target in members and members[move.added_target].state == pb.SERVING
+    copied = found.total_bytes if serves else found.copied_bytes
     return {
         "chain_id": move.chain_id,
         "added_target": move.added_target or None,
@@ -41,13 +42,16 @@ def _row(
 
 
 def _stage(move: pb.Move, members: Mapping[int, pb.ChainMember]) -> str:
-    """ "queued", "waiting" (for its process, or for another resync of the chain), "filling" or "leaving"."""
+    """ "queued", "waiting" (for its process, another resync of the chain, or a member that is held), "filling" or
+    "leaving"."""
     added, removed = members.get(move.added_target), members.get(move.removed_target)
     if move.added_target and added is None:
         return "queued"
     if added is not None and added.state != pb.SERVING:
         return "filling" if added.state == pb.SYNCING else "waiting"
-    return "leaving" if added is not None or (removed is not None and removed.leaving) else "queued"
+    if removed is not None and not removed.leaving:
+        return "waiting" if added is not None else "queued"
+    return "leaving" if added is not None or removed is not None else "queued"
 
 
 def summary(state: ClusterState, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

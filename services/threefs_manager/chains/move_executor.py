@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -14,9 +14,9 @@ from threefs.routing import EMPTY, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
 from threefs_manager.chains.holds import giving_way, stands_in
-from threefs_manager.chains.move_progress import MoveProgress, lasting
+from threefs_manager.chains.move_progress import MoveProgress, lasting, stuck_chains
 from threefs_manager.chains.moves import Move, MoveBounds, MoveStep, next_step
-from threefs_manager.chains.transitions import add_member, keep_leaving, mark_leaving, must_give_way
+from threefs_manager.chains.transitions import add_member, keep_leaving, mark_leaving
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.placement.plan import MAX_TARGETS_PER_DISK
 from threefs_manager.placement.rebalance import plan_shifts
@@ -385,14 +385,14 @@ class MoveExecutor:
         """End the moves whose target cannot leave: others have died since, or more copies are wanted by now. The next
         plan begins with what there is, and takes away what does not serve first. The record of a move may be lost."""
         routing, now = self._publisher.routing, self._clock.monotonic()
-        stuck = _stuck_chains(self._look_through(routing)[3], routing)
+        stuck = stuck_chains(self._look_through(routing)[3], routing)
         self._stuck = lasting(self._stuck, stuck, now, routing.lease_s)
         due = [c for c in stuck if now - self._stuck[c][0] >= _GIVE_UP_LEASES * routing.lease_s][:_BATCH]
         if not due:
             return
 
         async def write(writer: Writer) -> tuple[dict[ChainId, Move], bool]:
-            for chain_id in _stuck_chains(due, writer.routing):
+            for chain_id in stuck_chains(due, writer.routing):
                 writer.put_chains([keep_leaving(writer.routing.chains[chain_id])])
                 writer.drop_move(chain_id)
             return await stored_moves(writer), writer.cluster.balancing
@@ -469,14 +469,6 @@ class MoveExecutor:
 async def stored_moves(writer: Writer) -> dict[ChainId, Move]:
     """All moves that there are."""
     return {move.chain_id: move for move in map(moves.from_wire, await writer.moves())}
-
-
-def _stuck_chains(chain_ids: Iterable[ChainId], routing: Routing) -> list[ChainId]:
-    """Those with a member that is to leave, and serves because too few others do."""
-    chains = [routing.chains[chain_id] for chain_id in chain_ids]
-    leaving = [chain for chain in chains if chain.leaving in chain.serving]
-    minimums = routing.minimums() if leaving else {}
-    return [chain.chain_id for chain in leaving if not must_give_way(chain, minimums.get(chain.chain_id, 1))]
 
 
 def _has_other_replicas(routing: Routing) -> bool:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from threefs.env.clock import Clock
-from threefs.ids import TargetId
+from threefs.ids import ChainId, TargetId
 from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.chains.moves import NO_TARGET, Move
+from threefs_manager.chains.holds import stands_in
+from threefs_manager.chains.moves import NO_TARGET, Move, is_resyncing
+from threefs_manager.chains.transitions import must_give_way
 
 #: A rate is not told before: heartbeats come once in a while.
 _MIN_S = 1.0
@@ -103,3 +105,17 @@ def lasting(
     that time this process may have been suspended, or without its store."""
     kept = {each: times for each, times in known.items() if now - times[1] < gap_s}
     return kept | {each: (kept.get(each, (now, now))[0], now) for each in found}
+
+
+def stuck_chains(chain_ids: Iterable[ChainId], routing: Routing) -> list[ChainId]:
+    """Those with a member that is to leave, and serves because too few others do. One that is being brought up to date
+    is waited for, and one that an administrator holds: the next plan would take it away in place of the one that
+    leaves."""
+    leaving = [chain for chain in map(routing.chains.__getitem__, chain_ids) if chain.leaving in chain.serving]
+    minimums = routing.minimums() if leaving else {}
+    return [
+        chain.chain_id
+        for chain in leaving
+        if chain.leaving is not None and not must_give_way(chain, minimums.get(chain.chain_id, 1))
+        if not is_resyncing(chain) and not stands_in(chain.leaving, chain, routing)
+    ]

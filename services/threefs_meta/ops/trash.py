@@ -1,6 +1,9 @@
 """Set for how long removed files of a directory are kept, and list a page of one owner's trash."""
 
+from collections.abc import Sequence
+
 from threefs.errors import Corrupt, InvalidArgument, NotADirectory
+from threefs.kv.engine_api import Pair
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions
@@ -9,7 +12,7 @@ from threefs_meta.access.permissions import READ
 from threefs_meta.context import Context
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find
-from threefs_meta.store import keys
+from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.entry_codec import Entry
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
@@ -59,14 +62,13 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
         if not directory.trash:
             raise InvalidArgument(f"{shown} is not a directory of the trash; `threefs trash list` shows what is in it")
         permissions.check(directory, actor, READ, shown)
-        found = await _entries(ns, directory.inode, request, limit + 1)
+        found = await _rows(ns, directory.inode, request, limit + 1)
         reply = pb.ListTrashReply(more=len(found) > limit)
-        for name, entry in found[:limit]:
-            reply.next = name
+        for key, value in found[:limit]:
+            reply.next = name = keys.entry_of(key)[1]
             try:
-                item = await _item(context, ns, directory.inode, name, entry)
+                item = await _item(context, ns, directory.inode, name, entry_codec.decode(value, key))
             except Corrupt as error:  # the others can be listed, and restored
-                key = keys.entry(directory.inode, name)
                 context.damaged.pass_over(key, error, "an entry of the trash cannot be listed")
                 continue
             if item is not None:
@@ -76,13 +78,13 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
     return await run_readonly(context, work)
 
 
-async def _entries(
-    ns: Namespace, directory: int, request: pb.ListTrashRequest, limit: int
-) -> list[tuple[bytes, Entry]]:
+async def _rows(ns: Namespace, directory: int, request: pb.ListTrashRequest, limit: int) -> Sequence[Pair]:
+    """(key, value) of entries, which may be damaged."""
     if not request.only:
-        return await ns.entries(directory, request.after, limit)
-    entry = await ns.entry(directory, request.only)
-    return [] if entry is None else [(request.only, entry)]
+        return await ns.tx.get_range(*keys.entries(directory, request.after), limit=limit)
+    key = keys.entry(directory, request.only)
+    value = await ns.tx.get(key)
+    return [] if value is None else [(key, value)]
 
 
 async def _item(context: Context, ns: Namespace, directory: int, name: bytes, entry: Entry) -> pb.TrashItem | None:

@@ -25,7 +25,9 @@ from threefs.errors import (
     ResultForgotten,
     ThreefsError,
     TooFewReplicas,
+    Unavailable,
 )
+from threefs.kv.rocksdb_store import tells_of_disk
 from threefs.rpc.methods import FORWARD_STAGED, FORWARD_VERSIONS, STAGE_AHEAD, WRITE
 from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.server import Server
@@ -137,13 +139,11 @@ class Writes:
             return _done(await self._craq.write(target, write, payload, call.deadline))
         except ThreefsError as error:
             self._note_full(write, error)
+            error = self._without_files(target, error)
             if isinstance(error, NoSpace):
                 error = await self._no_space(target, write, error)
             if isinstance(error, TooFewReplicas):
                 error = too_few(target, await self._room.absences(target, write.chunk_bytes))
-            if isinstance(error, DiskFailed):  # a client reads this, and the error names a file of this machine
-                shown = self._cluster.routing.shown_target(target.target_id)
-                error = DiskFailed(f"the disk of {shown} failed; `threefs status` says how")
             return _failed(error)
         except Exception as error:
             return _broke("a write", error)
@@ -211,12 +211,23 @@ class Writes:
             await self._cluster.refresh(self._cluster.routing.version, _REFRESH_S)
 
     def _note_full(self, write: pb.ChunkWrite | pb.ForwardStagedRequest, error: ThreefsError) -> None:
-        """A target without room for the write of a predecessor leaves its chain, so that the others can go on."""
+        """A target without room, descriptors or memory for the write of a predecessor leaves its chain, so that the
+        others can go on."""
         target = self._targets.by_id.get(write.target)
         if target is None or target.leaving:
             return
-        if target.engine.failure is not None or (write.version and isinstance(error, NoSpace)):
+        has_none = isinstance(error, NoSpace) or (isinstance(error, Unavailable) and not tells_of_disk(error))
+        if target.engine.failure is not None or (write.version and has_none):
             self._target_recovery.on_no_space(target)
+
+    def _without_files(self, target: Target, error: ThreefsError) -> ThreefsError:
+        """A client reads this, and these errors name a file of this machine."""
+        shown = self._cluster.routing.shown_target(target.target_id)
+        if isinstance(error, DiskFailed):
+            return DiskFailed(f"the disk of {shown} failed; `threefs status` says how")
+        if isinstance(error, Unavailable) and not tells_of_disk(error):
+            return Unavailable(f"the process of {shown} has no descriptors or no memory left")
+        return error
 
     async def _no_space(self, target: Target, write: pb.ChunkWrite, error: NoSpace) -> ThreefsError:
         """The error for a write that found no room. A full head gives way to a replica that has room."""

@@ -81,12 +81,13 @@ class TargetRecovery:
         await self._background.stop()
 
     def on_no_space(self, target: Target) -> None:
-        """A write of a predecessor, or a record, found no room."""
+        """A write of a predecessor, or a record, found no room: on the disk, or among the descriptors of the process.
+        When the store is opened again, it closes its own first."""
         target.full = True
         if self._clock.monotonic() - target.syncing_since < _GRACE_S and target.state is PublicState.SYNCING:
             return  # it hears of removals now: the predecessor tries its write again
         if target.state in _IN_WRITE_PATH and len(target.chain.serving) > target.serving and not target.leaving:
-            _LOG.warning("the disk is full: the target leaves its chain", target=target.target_id)
+            _LOG.warning("there is no room: the target leaves its chain", target=target.target_id)
             target.leave()
             self._report()
 

@@ -50,7 +50,27 @@ def test_one_that_is_killed_while_it_makes_a_key_can_be_repeated(
     for name in left[0]:
         (tmp_path / name).write_text("a part")
     key = cluster_key.make(tmp_path / "key")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"key": f"{key}\n"}
+    assert (tmp_path / "key").read_text() == f"{key}\n"
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_two_that_make_a_key_at_once_one_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, links: bool) -> None:
+    """One published the file that the other one was still to write. Not every file system has links."""
+    made: list[str] = []
+
+    def other(fd: int) -> None:
+        monkeypatch.setattr(os, "fsync", lambda fd: None)
+        made.append(cluster_key.make(tmp_path / "key"))
+
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fsync", other)
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(AlreadyExists, match="never replaced"):
+        cluster_key.make(tmp_path / "key")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"key": f"{made[0]}\n"}
 
 
 def test_a_key_that_is_made_meanwhile_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

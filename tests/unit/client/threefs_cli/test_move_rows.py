@@ -12,12 +12,14 @@ def chain(chain_id: int, *members: tuple[int, "pb.PublicState"], leaving: int = 
 
 
 def state(*, more: bool = False) -> ClusterState:
-    """Chain 1 waits, 2 is being filled, 3 waits for its process, 4 loses its old target, 5 loses one only."""
+    """Chain 1 waits, 2 is being filled, 3 waits for its process, 4 loses its old target, 5 loses one only, 6 needs both
+    until another one returns."""
     s, y, w = pb.SERVING, pb.SYNCING, pb.WAITING
-    moves = [pb.Move(chain_id=c, added_target=1000 + c, added_node=4, removed_target=100 + c) for c in (1, 2, 3, 4)]
+    moves = [pb.Move(chain_id=c, added_target=1000 + c, added_node=4, removed_target=100 + c) for c in (1, 2, 3, 4, 6)]
     moves.append(pb.Move(chain_id=5, removed_target=105))
     progress = [pb.MoveProgress(chain_id=c, total_bytes=1000) for c in (1, 3)]
     progress.append(pb.MoveProgress(chain_id=2, copied_bytes=400, total_bytes=1000, bytes_per_s=100))
+    progress.append(pb.MoveProgress(chain_id=6, copied_bytes=990, total_bytes=1000))
     progress.append(pb.MoveProgress(chain_id=4, copied_bytes=990, total_bytes=1000, bytes_per_s=100))
     status = pb.GetStatusReply(
         moves=reversed(moves),
@@ -29,24 +31,25 @@ def state(*, more: bool = False) -> ClusterState:
             chain(3, (103, s), (1003, w)),
             chain(4, (104, s), (1004, s), leaving=104),
             chain(5, (105, s), (205, s), leaving=105),
+            chain(6, (106, s), (1006, s), (206, pb.OFFLINE)),
         ],
     )
-    return ClusterState(status, pb.Routing(targets=[pb.Target(target_id=100 + n, node_id=1) for n in range(1, 6)]))
+    return ClusterState(status, pb.Routing(targets=[pb.Target(target_id=100 + n, node_id=1) for n in range(1, 7)]))
 
 
 def test_each_move_says_its_stage_its_bytes_and_its_end() -> None:
     rows = move_rows(state())
-    assert [row["stage"] for row in rows] == ["queued", "filling", "waiting", "leaving", "leaving"]
-    assert [row["remaining_s"] for row in rows] == [None, 6, None, 0, 0]
-    assert [row["copied_bytes"] for row in rows] == [0, 400, 0, 1000, 0], "one that serves has all"
+    assert [row["stage"] for row in rows] == ["queued", "filling", "waiting", "leaving", "leaving", "waiting"]
+    assert [row["remaining_s"] for row in rows] == [None, 6, None, 0, 0, 0]
+    assert [row["copied_bytes"] for row in rows] == [0, 400, 0, 1000, 0, 1000], "one that serves has all"
     assert (rows[0]["removed_node"], rows[0]["added_node"], rows[4]["added_node"]) == (1, 4, None)
 
 
 def test_all_moves_together_are_one_line() -> None:
     found = summary(state(more=True), move_rows(state()))
-    assert (found["under_way"], found["queued"], found["remaining_s"]) == (4, 1, 26)
+    assert (found["under_way"], found["queued"], found["remaining_s"]) == (5, 1, 26)
     assert summary_text(found) == (
-        "4 moves under way, 1 queued: 1.4 KiB of 3.9 KiB copied, 100 B/s, about 26 s left; more moves follow"
+        "5 moves under way, 1 queued: 2.3 KiB of 4.9 KiB copied, 100 B/s, about 26 s left; more moves follow"
     )
     empty = ClusterState(pb.GetStatusReply(), pb.Routing())
     assert summary_text(summary(empty, [])) == "nothing moves"

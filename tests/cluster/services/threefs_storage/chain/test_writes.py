@@ -1,6 +1,8 @@
 """Messages with several changes, at the service that takes them."""
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -8,12 +10,22 @@ from threefs_storage.engine.overlay import OverlayLimits
 
 from tests.harness.chain_harness import OFFLINE, SERVING, TestChain, chain_of, target_of, until
 from threefs.checksums import crc32c
-from threefs.errors import ChecksumMismatch, InvalidArgument, LimitExceeded, NoSpace, NotServing, NotStaged
+from threefs.errors import (
+    ChecksumMismatch,
+    InvalidArgument,
+    LimitExceeded,
+    NoSpace,
+    NotServing,
+    NotStaged,
+    ThreefsError,
+    Unavailable,
+)
 from threefs.ids import ChunkId
 from threefs.rpc.methods import FORWARD_VERSIONS, STAGE_AHEAD
 from threefs.wire import storage_pb2 as pb
 
 CHUNKS = [ChunkId(7, number) for number in range(3)]
+NO_DESCRIPTORS = Unavailable(f"/s/target-101/blocks/64KiB.blocks: {os.strerror(errno.EMFILE)}")
 
 
 async def test_each_change_of_a_message_has_its_own_result(tmp_path: Path) -> None:
@@ -81,18 +93,34 @@ async def test_a_forward_of_a_newer_chain_version_waits_for_the_routing(tmp_path
         assert [result.code for result in reply.results] == [NotStaged.code] * 2, "not ChainChanged"
 
 
-async def test_a_target_without_room_for_what_comes_ahead_leaves_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [NoSpace("the disk is full"), NO_DESCRIPTORS])
+async def test_a_target_without_room_for_what_comes_ahead_leaves_at_once(tmp_path: Path, error: ThreefsError) -> None:
     async with chain_of(tmp_path, 2) as chain:
 
         async def full(*_: object, **more: object) -> None:
-            raise NoSpace("the disk is full")
+            raise error
 
         chain[2].target.engine.stage = full  # type: ignore[method-assign, assignment]
         rows = [chain.ahead_row(2, b"x", 1, chunk=chunk, fresh=True) for chunk in CHUNKS[:2]]
         request = pb.StageAheadRequest(writes=rows)
         reply = await chain.peers.call(chain[2].address, STAGE_AHEAD, request, timeout_s=20, payload=[b"xx"])
-        assert [result.code for result in reply.results] == [NoSpace.code, NotServing.code]
+        assert [result.code for result in reply.results] == [error.code, NotServing.code]
         assert chain[2].target.leaving and chain[2].target.full
+
+
+async def test_a_client_is_told_that_a_process_has_no_descriptors_and_no_name_of_its_files(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+
+        async def exhausted(*_: object, **more: object) -> None:
+            raise NO_DESCRIPTORS
+
+        stage, chain[1].target.engine.stage = chain[1].target.engine.stage, exhausted  # type: ignore[method-assign, assignment]
+        with pytest.raises(Unavailable, match="no descriptors or no memory") as refused:
+            await chain.write(b"x")
+        assert "/s/" not in str(refused.value)
+        chain[1].target.engine.stage = stage  # type: ignore[method-assign]
+        await chain.write(b"x")
+        assert not chain[1].target.leaving, "nobody else serves"
 
 
 async def test_a_target_without_room_for_a_forward_leaves_at_once_and_the_write_goes_on(tmp_path: Path) -> None:

@@ -129,7 +129,11 @@ def test_a_held_target_keeps_its_copy_beside_a_drain_that_waits_for_it() -> None
         await manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
         await asyncio.sleep(40 * LEASE_S)
         assert members()[held] is OFFLINE and list(members().values()).count(SERVING) == 2
+        nodes.slow, nodes.resyncs_proceed = {int(nodes.routing.targets[held].node_id)}, True
         await manager.hold_targets(pb.HoldTargetsRequest(targets=[held], hold=pb.HOLD_NONE))
+        await asyncio.sleep(40 * LEASE_S)
+        assert members()[held] is SYNCING, "who returns keeps its copy, however long the rest of it takes"
+        nodes.slow = set()
         await nodes.until(lambda: not nodes.held()[1])
         assert members()[held] is SERVING and len(members()) == 2
 
