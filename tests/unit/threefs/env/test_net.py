@@ -153,16 +153,24 @@ async def test_a_port_without_a_listener_is_not_connected_with_itself(
 ) -> None:
     """The kernel may choose the port of a service that is gone for the end of the client. Calls failed for good then,
     and the service could not start again."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
 
     class Chosen(socket.socket):
         def connect(self, where: object) -> None:
             if self.family == socket.AF_INET:
-                self.bind(("127.0.0.1", port))
+                self.bind(where)  # type: ignore[arg-type]
             super().connect(where)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(socket, "socket", Chosen)
-    with pytest.raises(ConnectionRefused, match="refused"):
-        await TcpNet().connect(f"127.0.0.1:{port}", 5)
-    socket.create_server(("127.0.0.1", port)).close()
+    async def error_of_free_port() -> Unavailable:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with monkeypatch.context() as patched, pytest.raises(Unavailable) as failed:
+            patched.setattr(socket, "socket", Chosen)
+            await TcpNet().connect(f"127.0.0.1:{port}", 5)
+        if isinstance(failed.value, ConnectionRefused):
+            socket.create_server(("127.0.0.1", port)).close()
+        return failed.value
+
+    errors = [await error_of_free_port()]
+    while "already in use" in str(errors[-1]) and len(errors) < 5:  # another program has taken the port meanwhile
+        errors.append(await error_of_free_port())
+    assert isinstance(errors[-1], ConnectionRefused) and "refused" in str(errors[-1])
