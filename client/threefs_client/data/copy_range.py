@@ -80,7 +80,8 @@ async def _punch_hole(destination: Handle, begin: int, end: int) -> None:
 
 async def _copy(source: Handle, begin: int, end: int, destination: Handle, shift: int) -> None:
     """Copy a range of data, piece by piece."""
-    buffers = [np.empty(min(PIECE_BYTES, end - begin), np.uint8).data for _ in range(1 + (end - begin > PIECE_BYTES))]
+    are_several = (begin + shift) // PIECE_BYTES != (end + shift - 1) // PIECE_BYTES
+    buffers = [np.empty(min(PIECE_BYTES, end - begin), np.uint8).data for _ in range(1 + are_several)]
     writing: asyncio.Task[None] | None = None
     try:
         while begin < end:

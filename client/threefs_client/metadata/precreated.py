@@ -123,10 +123,12 @@ class PrecreatedFiles:
             if len(reply.inodes) != count:
                 raise ProtocolError(f"the meta service has made {len(reply.inodes)} files ahead of time, not {count}")
         except BaseException:
-            for _ in range(held):
-                self._lease.release()
+            self._release(held)
             raise
         self._lease.granted(reply.lease)
+        if reply.lease < self._lease.number:  # the first answer, repeated: the files have gone with that lease
+            self._release(held)
+            return
         layout = reply.inodes[0].layout
         self._last = layout.chunk_bytes, layout.table_id, layout.stripe
         self._shapes.put(path.rpartition(b"/")[0], self._last)
@@ -142,10 +144,12 @@ class PrecreatedFiles:
         self._session_closer.close_later(request, caller, file.lease, error)
 
     def _on_lost(self) -> None:
-        for ready in self._ready.values():
-            for _ in ready:
-                self._lease.release()
+        self._release(len(self))
         self._ready.clear()
+
+    def _release(self, count: int) -> None:
+        for _ in range(count):
+            self._lease.release()
 
     async def _return_when_idle(self) -> None:
         while self._ready:

@@ -29,7 +29,18 @@ def content_of(size: int) -> bytes:
     return np.random.default_rng(1).integers(0, 256, size, dtype=np.uint8).tobytes()
 
 
-@pytest.mark.parametrize(("offset", "at", "length"), [(0, 0, 20 << 20), (5, 9, 9 << 20), (CHUNK, 0, 1), (0, 77, CHUNK)])
+@pytest.mark.parametrize(
+    ("offset", "at", "length"),
+    [
+        (0, 0, 20 << 20),
+        (5, 9, 9 << 20),
+        (CHUNK, 0, 1),
+        (0, 77, CHUNK),
+        (CHUNK, copy_range.PIECE_BYTES - 2 * CHUNK, 4 * CHUNK),  # two pieces, though it is shorter than one
+        (0, copy_range.PIECE_BYTES - CHUNK, CHUNK + 1),
+        (0, copy_range.PIECE_BYTES - CHUNK, CHUNK),
+    ],
+)
 def test_bytes_arrive_as_they_were(offset: int, at: int, length: int) -> None:
     whole = content_of((9 << 20) + 13)
 

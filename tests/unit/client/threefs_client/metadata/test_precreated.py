@@ -92,6 +92,27 @@ def test_with_the_lease_they_are_lost() -> None:
     play(scene)
 
 
+def test_files_of_a_repeated_answer_whose_lease_has_ended_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer was lost. The lease ended before the call was repeated, and got the same answer."""
+
+    async def scene(files: MemoryFiles, context: ClientContext) -> None:
+        answer = files.meta._precreate
+
+        async def answer_late(request: pb.PrecreateRequest) -> pb.PrecreateReply:
+            reply = await answer(request)
+            monkeypatch.setattr(files.meta, "_precreate", answer)
+            files.meta.lease += 1
+            await context.lease.renew_now()
+            return reply
+
+        await take(context)
+        monkeypatch.setattr(files.meta, "_precreate", answer_late)
+        assert (await take(context, wanted=4)).lease == files.meta.lease == context.lease.number
+        assert context.lease._holders == 5, "those of the lost answer hold nothing"
+
+    play(scene)
+
+
 def test_a_cancelled_call_leaves_its_slots_to_the_next() -> None:
     async def scene(files: MemoryFiles, context: ClientContext) -> None:
         waits = asyncio.ensure_future(take(context))
