@@ -300,10 +300,14 @@ async def fill_by_predecessor(engine: ChunkEngine) -> None:
 
 
 async def until_it_takes_removals(engine: ChunkEngine, chunk: ChunkId) -> None:
+    """It may find no room once more, where a quota does not tell how much there is."""
     async with asyncio.timeout(30):
-        while engine.failure is not None:
+        while True:
+            with contextlib.suppress(NoSpace):
+                if engine.failure is None:
+                    await change(engine, chunk, Kind.REMOVE)
+                    return
             await asyncio.sleep(0.1)
-    await change(engine, chunk, Kind.REMOVE)
 
 
 async def test_a_target_whose_disk_its_predecessor_has_filled_takes_removals_again(tmp_path: Path) -> None:
