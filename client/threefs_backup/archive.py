@@ -7,7 +7,9 @@
 
 A snapshot is written under a temporary name. When it is complete, and its log has what the log of the one before has,
 it gets its final name, and only then older snapshots are removed. So a backup that is interrupted anywhere has a whole
-snapshot with a log. Only the owner can read the files, because they contain names of files.
+snapshot with a log. The last snapshot of a store that was in the place of the present one before a restore stays, with
+its log: the restore may have left out a part of it. Only the owner can read the files, because they contain names of
+files.
 """
 
 import contextlib
@@ -32,6 +34,8 @@ ROLES = ("meta", "manager")
 _FORMAT = 1
 _PARTIAL = ".partial"
 _DESCRIPTION = "backup.json"
+#: Stores of before a restore whose last snapshots are kept: after one that was restored twice, still what was lost.
+_EARLIER_STORES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +138,42 @@ def cluster_id_of(directory: Path) -> str:
 
 def newest(directory: Path, role: str) -> Snapshot | None:
     """The newest complete snapshot of a store. Raises Corrupt."""
-    whole = sorted(path for path in (directory / role).glob("[0-9]*") if path.name.isdecimal())
-    if not whole:
-        return None
-    found = _json(whole[-1] / "info.json", ("lineage", "change", "taken_ns", "records", "length_bytes"))
-    snapshot = Snapshot(whole[-1], **found)
+    whole = _whole(directory / role)
+    return _checked(whole[-1]) if whole else None
+
+
+def numbered(directory: Path, role: str, number: int) -> Snapshot | None:
+    """The complete snapshot of a store that has this number. Raises Corrupt."""
+    path = directory / role / _name(number)
+    return _checked(path) if path.is_dir() else None
+
+
+def earlier_stores(directory: Path, role: str) -> list[Path]:
+    """The last snapshots of stores that were in the place of the present one, the newest first."""
+    found: list[Path] = []
+    lineage: str | None = None
+    for path in reversed(_whole(directory / role)):
+        with contextlib.suppress(Corrupt):  # nobody can restore it
+            before, lineage = lineage, _described(path).lineage
+            if before not in (None, lineage):
+                found.append(path)
+    return found[:_EARLIER_STORES]
+
+
+def _whole(store: Path) -> list[Path]:
+    return sorted(path for path in store.glob("[0-9]*") if path.name.isdecimal())
+
+
+def _name(number: int) -> str:
+    return f"{number:08d}"
+
+
+def _described(path: Path) -> Snapshot:
+    return Snapshot(path, **_json(path / "info.json", ("lineage", "change", "taken_ns", "records", "length_bytes")))
+
+
+def _checked(path: Path) -> Snapshot:
+    snapshot = _described(path)
     expected = file_bytes(Content(snapshot.records, snapshot.length_bytes))
     length = snapshot.dump.stat().st_size if snapshot.dump.exists() else 0
     if length != expected:
@@ -164,7 +199,7 @@ class SnapshotWriter:
         for old in self._store.glob(f"*{_PARTIAL}"):
             shutil.rmtree(old)
         numbers = [int(path.name) for path in self._store.iterdir() if path.name.isdecimal()]
-        self._final = self._store / f"{max(numbers, default=0) + 1:08d}"
+        self._final = self._store / _name(max(numbers, default=0) + 1)
         self._partial = self._final.with_name(self._final.name + _PARTIAL)
         self._partial.mkdir(mode=0o700)
         descriptor = os.open(self._partial / "base.dump", os.O_WRONLY | os.O_CREAT, 0o600)
@@ -194,16 +229,17 @@ class SnapshotWriter:
         return snapshot
 
     def publish(self, snapshot: Snapshot) -> Snapshot:
-        """Give the complete snapshot its name, in one step, and remove older ones. A log that is open stays so. While
-        somebody reads the backup, older ones stay until the next one is complete.
+        """Give the complete snapshot its name, in one step, and remove older ones, but the last ones of other stores. A
+        log that is open stays so. While somebody reads the backup, older ones stay until the next one is complete.
 
         After an error only the directory says which snapshot is the newest.
         """
         self._partial.rename(self._final)
         sync_directory(self._store)
         with contextlib.suppress(BlockingIOError), _flocked(self._store, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            kept = (self._final, *earlier_stores(self._store.parent, self._store.name))
             for old in self._store.iterdir():
-                if old.name != self._final.name:
+                if old not in kept:
                     shutil.rmtree(old)
         return replace(snapshot, directory=self._final)
 

@@ -94,6 +94,7 @@ class Follower:
         """
         self.role = role
         self.failure = ""  # why the last round did not succeed
+        self.earlier_stores: list[Path] = []  # their copies, which are kept
         self._directory = directory
         self._service = service
         self._may_replace = may_replace
@@ -114,6 +115,16 @@ class Follower:
             self._log = _open_log(self._snapshot) if self._snapshot else None
         except Corrupt as error:
             self._snapshot_reason = f"what was there is damaged: {error}"
+        self._find_earlier_stores()
+
+    def _find_earlier_stores(self) -> None:
+        self.earlier_stores = archive.earlier_stores(self._directory, self.role)
+        for path in self.earlier_stores:
+            self._progress(
+                f"{self.role}: {path} is the copy of the store that was there before a restore. If that left out a "
+                f"part of it, `threefs restore --store {self.role} --snapshot {int(path.name)}` restores all of it; "
+                "else remove that directory"
+            )
 
     @property
     def as_of_ns(self) -> int:
@@ -212,6 +223,7 @@ class Follower:
             await in_thread(self._open_newest)
             raise
         self._take_over(snapshot, fresh.log)
+        await in_thread(self._find_earlier_stores)
         records, length_bytes = fresh.snapshot.records, fresh.snapshot.length_bytes
         self._progress(f"{self.role}: the snapshot has {records} records, {length_bytes} bytes")
 

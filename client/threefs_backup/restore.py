@@ -39,15 +39,22 @@ class RestorePoint:
 
 
 def find_restore_point(
-    directory: Path, role: str, until_ns: int | None = None, *, up_to_damage: bool = False
+    directory: Path,
+    role: str,
+    until_ns: int | None = None,
+    *,
+    up_to_damage: bool = False,
+    number: int | None = None,
 ) -> RestorePoint:
     """The newest state in a backup, or the newest complete one that is not after `until_ns`. Checks the whole backup.
 
-    Raises NotFound if there is none, and Corrupt. With `up_to_damage`, uses the part of a log before its damage.
+    Raises NotFound if there is none, and Corrupt. With `up_to_damage`, uses the part of a log before its damage; with
+    `number`, that snapshot.
     """
-    snapshot = archive.newest(directory, role)
+    snapshot = archive.newest(directory, role) if number is None else archive.numbered(directory, role, number)
     if snapshot is None:
-        raise NotFound(f"{directory} has no whole snapshot of the store of the {role}")
+        which = "" if number is None else f" {number}"
+        raise NotFound(f"{directory} has no whole snapshot{which} of the store of the {role}")
     try:
         with snapshot.dump.open("rb") as source:
             dump.check(source)

@@ -194,6 +194,7 @@ def describe(follower: Follower, now_ns: int) -> dict[str, Any]:
         "behind_s": round((now_ns - follower.as_of_ns) / 1e9, 1) if follower.as_of_ns else None,
         "length_bytes": follower.length_bytes,
         "failure": follower.failure,
+        "earlier_stores": [str(path) for path in follower.earlier_stores],
     }
 
 
@@ -206,6 +207,7 @@ Examples:
   threefs restore /mnt/other-disk/backup --dir /srv/cluster
   threefs restore /mnt/other-disk/backup --store meta --data-dir /var/lib/threefs/meta
   threefs restore /mnt/other-disk/backup --store meta --engine etcd://a,b,c/meta
+  threefs restore /mnt/other-disk/backup --store meta --snapshot 1
 """,
 )
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
@@ -213,6 +215,13 @@ Examples:
 @click.option("--store", "role", type=click.Choice([_META, _MANAGER]), help="Restore only this one.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="The data_dir of the service; with --store.")
 @click.option("--engine", metavar="URL", help="The engine of the service, if it is not embedded; with --store.")
+@click.option(
+    "--snapshot",
+    "number",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Not from the newest snapshot, but from this one, such as that of before a restore; with --store.",
+)
 @click.option("--up-to-damage", is_flag=True, help="Restore the part of a damaged log before the damage.")
 @json_option
 def restore_command(
@@ -221,6 +230,7 @@ def restore_command(
     role: str | None,
     data_dir: Path | None,
     engine: str | None,
+    number: int | None,
     up_to_damage: bool,
     as_json: bool,
 ) -> None:
@@ -229,21 +239,18 @@ def restore_command(
     The service must be stopped, and its store must be missing or empty: nothing is ever overwritten. The whole backup
     is checked first. Afterwards start the services and run `threefs fsck`, which reports what was lost.
     """
-    if (data_dir or engine) and not role:
-        raise InvalidArgument("--data-dir and --engine name one store: add --store meta or --store manager")
+    if (data_dir or engine or number) and not role:
+        raise InvalidArgument("--data-dir, --engine and --snapshot name one store: add --store meta or --store manager")
     if role and sum(bool(one) for one in (cluster, data_dir, engine)) > 1:
         raise InvalidArgument("give one of --dir, --data-dir and --engine")
     cluster_id = archive.cluster_id_of(directory)
+    found = partial(find_restore_point, directory, up_to_damage=up_to_damage, number=number)
     with archive.kept(directory):
         if data_dir or engine:
             assert role is not None
             data = data_dir.absolute() if data_dir else None
             url = engine_url.url_of(engine or "", (data or Path("/")) / "kv")
-            done = uvloop.run(
-                _restore_one(
-                    find_restore_point(directory, role, up_to_damage=up_to_damage), role, cluster_id, data, url
-                )
-            )
+            done = uvloop.run(_restore_one(found(role), role, cluster_id, data, url))
         else:
             home = (cluster or cluster_file.default_directory()).absolute()
             local = cluster_file.load(home)
@@ -254,7 +261,6 @@ def restore_command(
                     f"the cluster in {home} has the engine {local.plan.engine}; name one store of it by --store and "
                     "--engine, with the URL in the settings.toml of its service"
                 )
-            found = partial(find_restore_point, directory, up_to_damage=up_to_damage)
             done = uvloop.run(_restore_lost(found, cluster_id, home, (role,) if role else ROLES))
     if as_json:
         output.print_json({"restored": [_described(one, point) for one, point in done]})
@@ -274,7 +280,8 @@ def _left_out(whole: RestorePoint, part: RestorePoint, until_ns: int) -> str:
         f"the backup has {changes} more of the metadata, up to "
         f"{output.timestamp(whole.as_of_ns)}. They are left out, because they may name a chain table that the copy of "
         f"the manager lacks, which ends at {output.timestamp(until_ns)}. If no table was made in between, move the "
-        "restored store of the meta service away, and restore it alone (--store meta), which takes all"
+        "restored store of the meta service away, and restore it alone (--store meta --snapshot "
+        f"{int(whole.snapshot.directory.name)}), which takes all, also after a `threefs backup` has gone on"
     )
 
 

@@ -11,10 +11,10 @@ from threefs.errors import AlreadyExists, Corrupt, NotFound, Unavailable
 from threefs.kv import dump
 
 
-def make(directory: Path, records: int = 3) -> archive.Snapshot:
+def make(directory: Path, records: int = 3, lineage: str = "line") -> archive.Snapshot:
     writer = SnapshotWriter(directory, "meta")
     writer.put((b"%d" % number, b"v") for number in range(records))
-    return writer.publish(writer.complete("line", 17, 1000))
+    return writer.publish(writer.complete(lineage, 17, 1000))
 
 
 def test_the_newest_whole_snapshot_counts_and_the_older_ones_go(tmp_path: Path) -> None:
@@ -39,6 +39,23 @@ def test_what_is_being_read_stays_until_the_next_snapshot(tmp_path: Path) -> Non
         assert first.dump.exists() and archive.newest(tmp_path, "meta") == second
     third = make(tmp_path)
     assert [path.name for path in (tmp_path / "meta").iterdir()] == [third.directory.name]
+
+
+def test_the_last_snapshots_of_the_stores_of_before_stay(tmp_path: Path) -> None:
+    """A restore may have left out a part of each."""
+
+    def there() -> list[int]:
+        return sorted(int(path.name) for path in (tmp_path / "meta").iterdir())
+
+    for lineage, expected in (("a", [1]), ("a", [2]), ("b", [2, 3]), ("b", [2, 4]), ("c", [2, 4, 5]), ("d", [4, 5, 6])):
+        newest = make(tmp_path, lineage=lineage)
+        assert there() == expected and archive.newest(tmp_path, "meta") == newest, lineage
+    assert [int(path.name) for path in archive.earlier_stores(tmp_path, "meta")] == [5, 4]
+    (tmp_path / "meta" / "00000005" / "info.json").write_text("damaged")
+    with archive.kept(tmp_path):
+        make(tmp_path, lineage="e")
+    make(tmp_path, lineage="e")
+    assert there() == [4, 6, 8], "also of what was kept for a reader"
 
 
 def test_one_that_is_abandoned_leaves_the_one_before(tmp_path: Path) -> None:

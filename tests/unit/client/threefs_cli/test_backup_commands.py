@@ -217,10 +217,30 @@ def test_a_restore_that_was_killed_between_two_stores_makes_no_newer_metadata_wh
     with monkeypatch.context() as patched:
         patched.setattr(backup_commands, "restore", killed_before_the_second)
         told = run("restore", str(backup), "--dir", str(home), code=1)
-    assert "1 change more of the metadata, up to 20" in told and "restore it alone (--store meta)" in told
+    assert "1 change more of the metadata, up to 20" in told and "restore it alone (--store meta --snapshot 1)" in told
     run("restore", str(backup), "--dir", str(home))
     assert rows(home / "manager" / "data" / "kv")[b"manager"] == b"kept"
     assert b"later" not in rows(home / "meta" / "data" / "kv")
+
+    async def go_on_with_the_restored_store() -> None:
+        source = await Source(home / "meta" / "data" / "kv").start()
+        said: list[str] = []
+        following = source.follower(backup, "meta", progress=said.append)
+        await following.catch_up()
+        kept = [str(backup / "meta" / "00000001")]
+        assert backup_commands.describe(following, CLOCK.wall_ns())["earlier_stores"] == kept
+        assert any(f"{kept[0]} is the copy of the store that was there before a restore" in line for line in said)
+        await following.close()
+        await source.stop()
+
+    asyncio.run(go_on_with_the_restored_store())
+    (home / "meta" / "data" / "kv").rename(tmp_path / "moved")
+    assert "add --store" in run("restore", str(backup), "--dir", str(home), "--snapshot", "1", code=2)
+    assert "no whole snapshot 9" in run(
+        "restore", str(backup), "--dir", str(home), "--store", "meta", "--snapshot", "9", code=1
+    )
+    run("restore", str(backup), "--dir", str(home), "--store", "meta", "--snapshot", "1")
+    assert rows(home / "meta" / "data" / "kv")[b"later"] == b"than the manager"
 
 
 @asynccontextmanager
