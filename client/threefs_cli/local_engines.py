@@ -2,11 +2,12 @@
 
     DIRECTORY/engine_password              of the engine, for managers and meta services
     DIRECTORY/etcd-1/data, log, ...        three members; their connections are UNIX sockets in DIRECTORY/sockets
-    DIRECTORY/postgresql/data, log         one server
+    DIRECTORY/postgresql/data, log         one server; if it has a user of its own, only data is that user's
 
 Clients of the engine reach it at 127.0.0.1 with the password. Nobody else on this machine can use it.
 """
 
+import contextlib
 import dataclasses
 import os
 import pwd
@@ -33,6 +34,8 @@ _DATABASE_USER = "threefs"
 _CONNECTIONS_PER_SERVICE = 24  # threefs.kv.postgres_connections.MAX_CONNECTIONS; that module needs the driver
 _MIN_CONNECTIONS = 200  # room for services that are added while the server runs
 _INITDB_S = 120.0
+_SECRET_NAME = "initdb_password"
+_READY_NAME, _LOG_NAME = "ready", "log"
 
 
 class LocalEngine(ABC):
@@ -174,7 +177,7 @@ class LocalPostgres(LocalEngine):
         home = self._directory / program.name
         user = server_user()
         if user is not None:
-            os.chown(home, user.pw_uid, user.pw_gid)
+            _keep(home, user)
         data = home / "data"
         if (data / "PG_VERSION").exists():
             return
@@ -184,11 +187,13 @@ class LocalPostgres(LocalEngine):
                 "its disk, or restore a backup of PostgreSQL"
             )
         shutil.rmtree(data, ignore_errors=True)  # of a start that was interrupted
-        secret = home / "initdb_password"
+        data.mkdir(exist_ok=True, mode=0o700)  # a disk of its own stays
+        secret = home / _SECRET_NAME
         secret.touch(mode=0o600)
         secret.write_text(self.password() + "\n", encoding="ascii")
         if user is not None:
-            os.chown(secret, user.pw_uid, user.pw_gid)
+            for path in (data, secret):
+                os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
         arguments = ["--pgdata", str(data), "--username", _DATABASE_USER, "--pwfile", str(secret), "--no-locale"]
         arguments += ["--auth", "scram-sha-256", "--encoding", "UTF8"]
         command = _private([*_as(user), str(_binary("initdb", "postgresql")), *arguments], Path("/"))
@@ -251,8 +256,8 @@ def launch(engine: LocalEngine, state: ClusterFile, program: Program, home: Path
     engine.prepare(program, new=new)
     process = processes.start(
         engine.command(state, program, new=new),
-        output=home / "ready",
-        log=home / "log",
+        output=home / _READY_NAME,
+        log=home / _LOG_NAME,
         environment=processes.child_environment(),
     )
     return dataclasses.replace(program, process=process)
@@ -303,6 +308,18 @@ def _as(user: pwd.struct_passwd | None) -> list[str]:
         return []
     setpriv = _binary("setpriv", "util-linux")
     return [str(setpriv), f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
+
+
+def _keep(home: Path, user: pwd.struct_passwd) -> None:
+    """Let the user of the server pass through its directory, and only us write there: what we open in it could be a
+    link of that user to any file. Where an earlier version gave it to that user, what may be such a link is removed."""
+    os.chown(home, os.geteuid(), user.pw_gid)
+    home.chmod(0o710)
+    for path in (home / name for name in (_READY_NAME, _LOG_NAME, _SECRET_NAME)):
+        with contextlib.suppress(FileNotFoundError):
+            found = path.lstat()
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink > 1:
+                path.unlink()
 
 
 def _may_pass(found: os.stat_result, user: pwd.struct_passwd) -> bool:

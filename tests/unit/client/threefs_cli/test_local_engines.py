@@ -8,7 +8,8 @@ from threefs_cli import cluster_file, local_engines
 from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.local_engines import LocalEtcd, LocalPostgres
 
-from threefs.errors import NotFound, StrangeStore
+from tests.harness.other_user import needs_root
+from threefs.errors import NotFound, StrangeStore, Unavailable
 from threefs.kv import engine_url
 
 
@@ -81,3 +82,43 @@ def test_postgresql_never_runs_as_root() -> None:
     user = local_engines.server_user()
     assert (user is None) == (os.geteuid() != 0)
     assert user is None or user.pw_uid != 0
+
+
+@needs_root
+@pytest.mark.parametrize("new", [True, False])
+def test_the_user_of_postgresql_can_put_no_link_where_root_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: bool
+) -> None:
+    """The server's directory was that user's, and root opened files in it: a link made it write to any file."""
+    user = local_engines.server_user()
+    assert user is not None
+    home, victim, directory = (tmp_path / name for name in ("postgresql", "victim", "directory"))
+    home.mkdir()
+    directory.mkdir()
+    if new:
+        (home / "data").symlink_to(directory)
+    else:
+        (home / "data").mkdir()
+    victim.write_text("of root")
+    (home / "ready").symlink_to(victim)
+    (home / "log").hardlink_to(victim)
+    (home / "initdb_password").symlink_to(victim)
+    for path in (home, home / "data"):
+        os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
+    monkeypatch.setattr(local_engines, "_binary", lambda name, package: Path("/bin/false"))
+    with pytest.raises(Unavailable if new else StrangeStore):
+        LocalPostgres(tmp_path).prepare(cluster("postgresql").engine[0], new=new)
+    assert victim.read_text() == "of root" and victim.stat().st_uid == directory.stat().st_uid == 0
+    assert [path.name for path in home.iterdir()] == ["data"] and (home / "data").lstat().st_uid == user.pw_uid
+    found = home.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, user.pw_gid, 0o710)
+
+
+@needs_root
+def test_the_log_of_postgresql_stays_over_a_start(tmp_path: Path) -> None:
+    home = tmp_path / "postgresql"
+    (home / "data").mkdir(parents=True)
+    (home / "data" / "PG_VERSION").touch()
+    (home / "log").write_text("it began")
+    LocalPostgres(tmp_path).prepare(cluster("postgresql").engine[0], new=False)
+    assert (home / "log").read_text() == "it began"
