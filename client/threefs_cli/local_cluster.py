@@ -8,16 +8,13 @@
 It runs programs and never imports them.
 """
 
-import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import signal
-import stat
 import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from threefs_client import keyring
@@ -27,19 +24,13 @@ from threefs.cluster.manager_client import NO_ANSWER, ManagerClient
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import RealNet, parse_address
 from threefs.env.random import RANDOM
-from threefs.errors import (
-    AlreadyExists,
-    InvalidArgument,
-    NotADirectory,
-    StrangeStore,
-    Unavailable,
-)
+from threefs.errors import InvalidArgument, StrangeStore, Unavailable
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import ADD_NODES, GET_STATUS, INIT, REBALANCE, Method, Rep, Req
 from threefs.telemetry.tracing import TRACE_VARIABLE
 from threefs.wire import manager_pb2 as pb
-from threefs_cli import cluster_file, local_engines, plan_change, processes, readiness
+from threefs_cli import cluster_file, cluster_place, local_engines, plan_change, processes, readiness
 from threefs_cli.cluster_file import EMBEDDED, ETCD, MANAGER, META, POSTGRESQL, STORAGE, ClusterFile, Plan, Program
 from threefs_cli.engine_launcher import EngineLauncher
 
@@ -49,11 +40,7 @@ CHAINS_S = 30.0  # three lease times: targets that have died are out of their ch
 STOP_S = 15.0
 _POLL_S = 0.02
 _STORES = ("manager", "meta")  # in an engine that is shared
-_LOCK_NAME = "lock"
 _JOINED_NAME = "cluster_id"
-
-#: The owner may grant a group read access, to share the key. Nobody else may read or write here.
-_FORBIDDEN_MODE = 0o027
 
 Progress = Callable[[str], None]
 
@@ -83,7 +70,7 @@ class LocalCluster:
         several managers, meta services or members of the engine, and every storage process, because its chains have
         other copies, or an administrator must decide about them, which needs a running manager.
         """
-        with self._lock():
+        with cluster_place.locked(self.directory):
             state = self._load_or_plan(plan, port)
             self._ensure_key(state, progress)
             before = {program.name for program in state.programs if program.runs}
@@ -123,7 +110,7 @@ class LocalCluster:
 
     async def forget(self, node_id: int) -> None:
         """Stop the storage process of a node that has left the cluster, and start it no more. Its directory stays."""
-        with self._lock():
+        with cluster_place.locked(self.directory):
             state = self.load()
             gone = [program for program in state.of(STORAGE) if program.node_id == node_id] if state else []
             await self._stop(gone)
@@ -134,7 +121,7 @@ class LocalCluster:
         """Stop all programs; the names of those that ran."""
         if self.load() is None:
             return []
-        with self._lock():
+        with cluster_place.locked(self.directory):
             running = self.running()
             # The managers first: else they would move the chains to the storage process that stops last.
             for modules in ((MANAGER,), (META, STORAGE), (ETCD, POSTGRESQL)):
@@ -157,29 +144,12 @@ class LocalCluster:
 
     # ---- starting ----
 
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Let one command at a time work on the directory."""
-        self._check_place()
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        mode = stat.S_IMODE(self.directory.stat().st_mode)
-        if mode & _FORBIDDEN_MODE:
-            self.directory.chmod(mode & ~_FORBIDDEN_MODE)
-        lock = self.directory / _LOCK_NAME
-        lock.touch(mode=0o600)
-        with lock.open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Unavailable(f"another threefs command is at work in {self.directory}") from None
-            yield
-
     def planned(self, plan: Plan | None = None, port: int = 0) -> ClusterFile:
-        """The cluster as `up` would start it. Nothing is changed. Raises InvalidArgument, AlreadyExists and
-        NotADirectory as `up`."""
+        """The cluster as `up` would start it. Nothing is changed. Raises InvalidArgument, AlreadyExists, NotADirectory
+        and PermissionDenied as `up`."""
         state = self.load()
+        cluster_place.check(self.directory)
         if state is None:
-            self._check_place()
             return cluster_file.fresh(plan or Plan())
         _check_port(state, port)
         if plan is None or plan == state.plan:
@@ -188,16 +158,6 @@ class LocalCluster:
             runs = any(program.runs for program in state.programs)
             plan_change.check(state.plan, plan, runs=runs, where=str(self.directory))
         return state.replanned(plan)
-
-    def _check_place(self) -> None:
-        """Raises NotADirectory where a file lies at the directory or above it, and AlreadyExists where it has something
-        else than a cluster in it: its permissions and its files are of somebody else."""
-        there = next(path for path in (self.directory, *self.directory.parents) if path.exists())
-        if not there.is_dir():
-            raise NotADirectory(f"{there} is a file; name a directory, existing or new")
-        holds_none = there == self.directory and self.load() is None
-        if holds_none and any(entry.name not in (_LOCK_NAME, cluster_file.UNFINISHED) for entry in there.iterdir()):
-            raise AlreadyExists(f"{there} is not empty and holds no cluster; choose another directory")
 
     def _load_or_plan(self, plan: Plan | None, port: int) -> ClusterFile:
         before, state = self.load(), self.planned(plan, port)

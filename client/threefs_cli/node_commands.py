@@ -9,7 +9,7 @@ import click
 import uvloop
 from threefs_client import AsyncFileSystem
 
-from threefs.errors import Unavailable
+from threefs.errors import PermissionDenied, Unavailable
 from threefs.rpc.methods import ADD_NODES, GET_ROUTING, GET_STATUS, REBALANCE, REMOVE_NODE, SET_DRAINING
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
@@ -251,7 +251,8 @@ def remove(selector: ClusterSelector, node_id: int, dry_run: bool) -> None:
     selector.run(work)
     directory = selector.local_directory()
     if directory is not None and not dry_run:
-        with contextlib.suppress(Unavailable):  # `threefs up` is at work there: the next one does it
+        # `threefs up` is at work there, or it is another user's cluster: the next `up` does it
+        with contextlib.suppress(Unavailable, PermissionDenied):
             uvloop.run(LocalCluster(directory).forget(node_id))
     if selector.as_json:
         output.print_json({"removed": node_id, "dry_run": dry_run})

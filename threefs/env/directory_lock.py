@@ -40,11 +40,18 @@ def owned(path: Path) -> Iterator[None]:
 
 def close_to_others(path: Path) -> None:
     """Remove the permissions of all other users from a directory. Then they cannot reach any file below it, whatever
-    the mode of the file is. Raises PermissionDenied if the directory belongs to another user, who would keep access."""
-    found = path.stat()
-    if found.st_uid != os.geteuid():
+    the mode of the file is. Raises PermissionDenied as `check_owner`."""
+    check_owner(path)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        path.chmod(mode & ~0o077)
+
+
+def check_owner(path: Path) -> None:
+    """Raises PermissionDenied if a file or directory belongs to another user, who keeps access to all that is in it."""
+    owner = path.stat().st_uid
+    if owner != os.geteuid():
         raise PermissionDenied(
-            f"{path} belongs to user {found.st_uid}, and this process to user {os.geteuid()}; `chown` the directory"
+            f"{path} belongs to user {owner}, and this process to user {os.geteuid()}: run this as that user, or "
+            "`chown` it if all that is in it can be trusted"
         )
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        path.chmod(stat.S_IMODE(found.st_mode) & ~0o077)
