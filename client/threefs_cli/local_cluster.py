@@ -257,14 +257,14 @@ class LocalCluster:
         *,
         new: bool,
     ) -> ClusterFile:
-        """Start those of these services that do not run. In a cluster with data, `failures` gets the errors of
-        those that can be missed. Returns the new state.
+        """Start those of these services that do not run, and wait until all serve that have not said so yet. In a
+        cluster with data, `failures` gets the errors of those that can be missed. Returns the new state.
 
         Raises Unavailable for a program that is needed.
         """
-        state, started = self._launch_all(state, [program.name for program in programs], port)
+        state, awaited = self._launch_all(state, [program.name for program in programs], port)
         deadline = self._clock.monotonic() + START_S
-        for name in started:
+        for name in awaited:
             try:
                 state = await self._await_serving(state, name, deadline - self._clock.monotonic(), progress)
                 deadline = self._clock.monotonic() + START_S
@@ -280,15 +280,18 @@ class LocalCluster:
         return program.module == STORAGE or any(other.runs for other in others)
 
     def _launch_all(self, state: ClusterFile, names: Iterable[str], port: int) -> tuple[ClusterFile, list[str]]:
-        """Launch those programs of `names` that do not run. Returns the new state and their names."""
-        started = []
+        """Launch those programs of `names` that do not run. Returns the new state, their names, and those of programs
+        whose addresses are not known, because the `up` that launched them was killed."""
+        awaited = []
         for name in names:
             program = state.program(name)
-            if not program.runs:
+            runs = program.runs
+            if not runs:
                 state = state.replace(self._launch(state, program, port))
                 cluster_file.save(self.directory, state)
-                started.append(name)
-        return state, started
+            if not (runs and program.addresses):
+                awaited.append(name)
+        return state, awaited
 
     async def _await_serving(self, state: ClusterFile, name: str, timeout_s: float, progress: Progress) -> ClusterFile:
         addresses = await self._await_ready(state.program(name), timeout_s)

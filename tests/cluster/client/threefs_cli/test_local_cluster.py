@@ -3,6 +3,7 @@ import dataclasses
 import pickle
 import shutil
 import stat
+import subprocess
 import time
 import tomllib
 from collections.abc import Iterator
@@ -156,6 +157,25 @@ def test_a_first_start_that_was_cut_short_after_the_plan_was_made_starts_all_of_
     serving, joining = (line for line in told if line.startswith("storage-"))
     assert serving.startswith("storage-1")
     assert told.index(serving) < told.index("nodes are added") < told.index(joining)
+
+
+def test_a_program_of_an_up_that_was_killed_is_waited_for(tmp_path: Path) -> None:
+    """It runs, and no later `up` asked for its address: each one failed."""
+    local, state = LocalCluster(tmp_path), cluster_file.fresh(SMALL)
+    with subprocess.Popen(["sleep", "100"]) as launched:
+        try:
+            manager = dataclasses.replace(state.program("manager"), process=processes.of(launched.pid))
+            state = state.replace(manager)
+            (tmp_path / "manager").mkdir()
+            (tmp_path / "manager" / "ready").write_text("ready h:1 h:2\n")
+            state = asyncio.run(local._start(state, [manager], 0, print, [], new=True))
+            served = dataclasses.replace(manager, addresses=("h:1", "h:2"))
+            assert state.program("manager") == served, "it was not launched again"
+            assert cluster_file.load(tmp_path) == state and state.address == "threefs://h:1"
+            told: list[str] = []
+            assert asyncio.run(local._start(state, [served], 0, told.append, [], new=True)) == state and not told
+        finally:
+            launched.kill()
 
 
 def test_what_is_left_of_a_removed_store_makes_no_node_of_the_cluster(tmp_path: Path) -> None:
