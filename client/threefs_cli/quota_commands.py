@@ -23,26 +23,44 @@ def quota() -> None:
 Examples:
   threefs quota set /projects/vision --bytes 10T --inodes 5000000
   threefs quota set --user 1000 --bytes 500G
+  threefs quota set /projects/vision --inodes 0    removes this limit; that of the bytes stays
   threefs quota set /scratch                    counts, without a limit
 """,
 )
 @click.argument("path", required=False)
 @click.option("--user", type=click.IntRange(0), metavar="UID", help="The quota of a user, instead of a directory.")
-@click.option("--bytes", "limit_bytes", type=Size(), default=0, help="Limit of the sum of file lengths; 0: no limit.")
+@click.option("--bytes", "limit_bytes", type=Size(), help="Limit of the sum of file lengths; 0: no limit.")
 @click.option(
-    "--inodes", "limit_inodes", type=click.IntRange(0), default=0, help="Limit of files, directories and links."
+    "--inodes", "limit_inodes", type=click.IntRange(0), help="Limit of files, directories and links; 0: no limit."
 )
 @cluster_options
 def set_quota(
-    selector: ClusterSelector, path: str | None, user: int | None, limit_bytes: int, limit_inodes: int
+    selector: ClusterSelector, path: str | None, user: int | None, limit_bytes: int | None, limit_inodes: int | None
 ) -> None:
-    """Set or change a quota. Files that exist already are counted in the background."""
+    """Set or change a quota. A limit that is not given stays as it is; a new quota does not have it.
+
+    Files that exist already are counted in the background.
+    """
 
     async def work(fs: AsyncFileSystem) -> Quota | None:
-        await fs.quotas.set(path, uid=user, limit_bytes=limit_bytes, limit_inodes=limit_inodes)
+        new_bytes, new_inodes = limit_bytes, limit_inodes
+        if new_bytes is None or new_inodes is None:
+            before = await _own_quota(fs, path, user)
+            new_bytes = (before.limit_bytes if before else 0) if new_bytes is None else new_bytes
+            new_inodes = (before.limit_inodes if before else 0) if new_inodes is None else new_inodes
+        await fs.quotas.set(path, uid=user, limit_bytes=new_bytes, limit_inodes=new_inodes)
         return await fs.quotas.show(path, uid=user)
 
     _print(selector, selector.run(work))
+
+
+async def _own_quota(fs: AsyncFileSystem, path: str | None, uid: int | None) -> Quota | None:
+    """The quota of a user, or of a directory itself, not of one above it."""
+    found = await fs.quotas.show(path, uid=uid)
+    if found is None or found.path is None or path is None:
+        return found
+    inodes = {(await fs.stat(each)).inode for each in (found.path, path)}
+    return found if len(inodes) == 1 else None
 
 
 @quota.command()

@@ -47,6 +47,28 @@ def test_a_tree_has_a_limit_until_it_is_cleared(threefs: CommandLine, fs: FileSy
     assert fs.read_file("/quota/tree/more") == b"x"
 
 
+def test_a_limit_that_is_not_given_stays(threefs: CommandLine, fs: FileSystem) -> None:
+    """It was removed without a word."""
+    fs.mkdir("/limits/below", parents=True)
+    fs.symlink("/limits", "/link-to-limits")
+    for of in (["/limits"], ["--user", "4321"]):
+        for options, expected in (
+            (["--bytes", "4k"], (4096, 0)),
+            (["--inodes", "5"], (4096, 5)),
+            (["--bytes", "8k"], (8192, 5)),
+            ([], (8192, 5)),
+            (["--inodes", "0"], (8192, 0)),
+            (["--inodes", "7", "--bytes", "0"], (0, 7)),
+        ):
+            found = threefs.json("quota", "set", *of, *options)
+            assert (found["limit_bytes"], found["limit_inodes"]) == expected, (of, options)
+    assert threefs.json("quota", "set", "/link-to-limits", "--bytes", "1k")["limit_inodes"] == 7, "the same directory"
+    below = threefs.json("quota", "set", "/limits/below", "--bytes", "2k")
+    assert (below["path"], below["limit_bytes"], below["limit_inodes"]) == ("/limits/below", 2048, 0), "one of its own"
+    for of in (["/limits/below"], ["/limits"], ["--user", "4321"]):
+        threefs.ok("quota", "clear", *of)
+
+
 def test_invalid_quotas_are_refused(threefs: CommandLine) -> None:
     assert threefs.run("quota", "set", "--bytes", "1").exit_code == 2
     assert threefs.run("quota", "set", "/", "--user", "1").exit_code == 2
