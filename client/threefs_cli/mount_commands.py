@@ -106,7 +106,8 @@ Examples:
 def umount(mountpoint: str, lazy: bool, as_json: bool) -> None:
     """End a mount, also one whose process has died. Returns when everything that was written is stored."""
     place = mountpoints.kernel_path(mountpoint)
-    serving = [processes.of(pid) for pid in mountpoints.servers(place)]
+    mounted = mountpoints.find(place)
+    serving = [] if mounted is None else [processes.of(pid) for pid in mountpoints.servers(place, mounted.uid)]
     mountpoints.unmount(place, lazy=lazy)
     if not lazy and not uvloop.run(await_exit(serving)):
         raise Unavailable(

@@ -12,6 +12,7 @@ from threefs.errors import InvalidArgument, NotFound, Unavailable
 
 TYPE = "fuse.threefs"
 _PROBE_TIMEOUT_S = 5.0
+_USER = re.compile(rb"\buser_id=([0-9]+)")
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
@@ -20,6 +21,7 @@ class Mount:
     point: str
     source: str
     device: str  # "major:minor"
+    uid: int  # of the user who mounted it, whose process serves it
 
 
 def parse(mountinfo: bytes) -> list[Mount]:
@@ -28,8 +30,9 @@ def parse(mountinfo: bytes) -> list[Mount]:
     for line in mountinfo.splitlines():
         front, _, back = line.partition(b" - ")
         fields, kind = front.split(b" "), back.split(b" ")
-        if len(fields) > 4 and len(kind) > 1 and kind[0].decode() == TYPE:
-            found.append(Mount(_plain(fields[4]), _plain(kind[1]), fields[2].decode()))
+        if len(fields) > 4 and len(kind) > 2 and kind[0].decode() == TYPE:
+            user = _USER.search(kind[2])
+            found.append(Mount(_plain(fields[4]), _plain(kind[1]), fields[2].decode(), int(user[1]) if user else 0))
     return found
 
 
@@ -107,16 +110,30 @@ def unmount(point: str, *, lazy: bool = False) -> None:
         raise Unavailable(f"{mount.point} was not unmounted: {result.stderr.strip() or result.returncode}{hint}")
 
 
-def servers(point: str) -> list[int]:
-    """The ids of the processes that serve a mount at this path."""
-    found = []
+def servers(point: str, uid: int) -> list[int]:
+    """The ids of the processes that serve the uppermost mount of a user at this path: one, or it and its supervisor.
+
+    Of several that were started for this path, the newest: a mount that was detached keeps its process until its last
+    user has gone.
+    """
+    found = {}
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"threefs_mount" in words and os.fsencode(point) in words:
-            found.append(int(folder.name))
-    return found
+        if folder.name.isdigit() and (place := _server_place(folder, point, uid)) is not None:
+            found[int(folder.name)] = place
+    started = {pid: ticks for pid, (parent, ticks) in found.items() if parent not in found}
+    if not started:
+        return []
+    newest = max(started, key=lambda pid: (started[pid], pid))
+    return [pid for pid, (parent, _) in found.items() if newest in (pid, parent)]
+
+
+def _server_place(folder: Path, point: str, uid: int) -> tuple[int, int] | None:
+    """(parent, start time in ticks) of a process of this user that serves, or has served, a mount at this path."""
+    try:
+        words = (folder / "cmdline").read_bytes().split(b"\0")
+        if words[1:3] != [b"-m", b"threefs_mount"] or words[-2:] != [os.fsencode(point), b""]:
+            return None
+        fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()  # the name before it may have anything
+        return (int(fields[1]), int(fields[19])) if folder.stat().st_uid == uid else None
+    except OSError:  # it has ended
+        return None

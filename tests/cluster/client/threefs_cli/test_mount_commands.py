@@ -44,7 +44,7 @@ def test_mounted_and_unmounted(cluster: LocalCluster, tmp_path: Path) -> None:
     mount = Mount(cluster.address, tmp_path / "with space")
     root = mount.mount()
     assert os.path.ismount(root)
-    assert mountpoints.servers(str(root)) == [mount.pid]
+    assert mountpoints.servers(str(root), 0) == [mount.pid]
     again = mount.threefs("mount", "--address", cluster.address, str(root))
     assert again.returncode == 2 and "already" in again.stderr
     with open(root / "mounted-and-unmounted", "wb") as file:
@@ -53,8 +53,22 @@ def test_mounted_and_unmounted(cluster: LocalCluster, tmp_path: Path) -> None:
         file.write(b"x")
     await_exit = mount.threefs("umount", "--json", str(root))
     assert json.loads(await_exit.stdout) == {"mountpoint": str(root), "lazy": False}
-    assert not os.path.ismount(root) and mountpoints.servers(str(root)) == []
+    assert not os.path.ismount(root) and mountpoints.servers(str(root), 0) == []
     assert mount.threefs("umount", str(root)).returncode == 1
+
+
+@needs_mounts
+def test_umount_does_not_wait_for_a_mount_that_was_detached_before(cluster: LocalCluster, tmp_path: Path) -> None:
+    """It waited for 90 s, and failed, while a program used the first one."""
+    mount = Mount(cluster.address, tmp_path / "mnt")
+    root = mount.mount()
+    first = mount.pid
+    with open(root / "held-while-detached", "wb"):
+        assert mount.threefs("umount", "--lazy", str(root)).returncode == 0
+        assert mount.mount() == root and mount.pid != first
+        done = mount.threefs("umount", str(root))
+        assert done.returncode == 0, done.stderr
+        assert mountpoints.servers(str(root), 0) == [first], "the second one has ended"
 
 
 async def test_a_mount_that_ctrl_c_breaks_off_leaves_no_process(tmp_path: Path) -> None:
@@ -99,7 +113,7 @@ def test_a_mount_that_dies_comes_back(cluster: LocalCluster, tmp_path: Path) -> 
     with mount as root:
         (root / "outlives its mount").write_bytes(b"content")
         for _ in range(2):
-            (child,) = {*mountpoints.servers(str(root))} - {mount.pid}
+            (child,) = {*mountpoints.servers(str(root), 0)} - {mount.pid}
             os.kill(child, signal.SIGKILL)
             deadline = time.monotonic() + 60
             while True:
@@ -110,7 +124,7 @@ def test_a_mount_that_dies_comes_back(cluster: LocalCluster, tmp_path: Path) -> 
                     assert error.errno in DEAD | {errno.ENOENT}  # the latter between two system calls
                     assert time.monotonic() < deadline
                     time.sleep(0.1)
-    assert mountpoints.servers(str(root)) == [] and not os.path.ismount(root)
+    assert mountpoints.servers(str(root), 0) == [] and not os.path.ismount(root)
 
 
 @needs_mounts
