@@ -464,11 +464,11 @@ async def refuse(method: Method[object, object], request: object) -> None:  # ty
     raise Unavailable("cut off")
 
 
-def flip_record(replica: Replica, *, is_cached: bool = False) -> None:
+def flip_record(replica: Replica, *, is_cached: bool = False, bits: int = 1) -> None:
     store = replica.target.engine._store
     data = store._table.get(CHUNK.key())
     assert data is not None
-    store._table.write({CHUNK.key(): data[:20] + bytes([data[20] ^ 1]) + data[21:]})
+    store._table.write({CHUNK.key(): data[:20] + bytes([data[20] ^ bits]) + data[21:]})
     if not is_cached:
         store._young.clear()
         store._old.clear()

@@ -76,7 +76,7 @@ class ChunkEngine:
         # it would have to wait. `stored_record` is what the table has. Every read calls them: they have no wrappers.
         self.read, self.read_cold, self.read_raw = reader.read, reader.read_cold, reader.read_raw
         self.read_old, self.joined, self.reading = self._writer.read_old, memory.joined_share(), reader.work
-        self.record, self.stored_record = store.get, store.stored_record
+        self.record, self.stored_record, self.rewrite_damaged = store.get, store.stored_record, store.rewrite_damaged
         #: Chunks with a pending version, and chunks with a lost one.
         self.pending_chunks: Set[ChunkId] = store.pending
         #: By inode: writes of clients with this fence or a lower one are refused.

@@ -110,7 +110,7 @@ class RecordStore:
     def stored_record(self, chunk: ChunkId) -> Record | None:
         """The record in the table, past the cache; an empty one if there is none, None if it is damaged."""
         data = self._get(chunk.key())
-        return Record() if data is None else self._readable(chunk, data)
+        return Record() if data is None else _readable(chunk, data)
 
     def write(self, records: Mapping[ChunkId, Record | None], blobs: Mapping[BlobKey, bytes] | None = None) -> int:
         """Write records with their new blobs, remove the blobs that they name no more, and return the number of the
@@ -234,6 +234,14 @@ class RecordStore:
         data = self._get(chunk.key())
         return None if data is None else corrected(chunk, data)
 
+    def rewrite_damaged(self, chunk: ChunkId) -> bool:
+        """Write the cached record again if that in the table is damaged: it may be the only good one. Returns whether
+        it was. Not durable at once. Raises Corrupt: it is not cached. Raises NoSpace, Unavailable."""
+        if self.stored_record(chunk) is not None:
+            return False
+        self.write({chunk: self.get(chunk)})
+        return True
+
     async def flush(self, number: int | None = None) -> None:
         try:
             await self._table.flush(number)
@@ -300,14 +308,12 @@ class RecordStore:
     def unreadable(self, inode: int) -> list[ChunkId]:
         """Chunks of an inode whose records are damaged."""
         rows = self.rows(ChunkId(inode, 0).key(), ChunkId(inode, FENCE_CHUNK).key() + b"\0")
-        return [chunk for chunk, data in rows if self._readable(chunk, data) is None]
+        return [chunk for chunk, data in rows if _readable(chunk, data) is None]
 
     def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record | None]]:
         """All records after that chunk in key order, with tombstones and pending versions; None for a damaged one."""
         begin = b"" if after is None else after.key() + b"\0"
-        return [
-            (chunk, self._readable(chunk, data)) for chunk, data in islice(self.rows(begin, AFTER_ALL_CHUNKS), limit)
-        ]
+        return [(chunk, _readable(chunk, data)) for chunk, data in islice(self.rows(begin, AFTER_ALL_CHUNKS), limit)]
 
     def _write(self, rows: Mapping[bytes, bytes | None]) -> int:
         """A table that takes no more writes is reported whatever was written: after a full disk it has to be opened
@@ -347,14 +353,12 @@ class RecordStore:
             self._young = {}
         self._young[chunk] = record
 
-    def _readable(self, chunk: ChunkId, data: bytes) -> Record | None:
-        """None: it is damaged. Then it is cached no more, or whoever is to repair the chunk would find it sound."""
-        try:
-            return decode(chunk, data)
-        except Corrupt:
-            self._young.pop(chunk, None)
-            self._old.pop(chunk, None)
-            return None
+
+def _readable(chunk: ChunkId, data: bytes) -> Record | None:
+    try:
+        return decode(chunk, data)
+    except Corrupt:
+        return None
 
 
 def live_version(record: Record | None) -> Version | None:

@@ -116,6 +116,8 @@ class Repair:
             outcomes = []
             for version_of in (_pending, _committed):  # the pending version may be committed after the first step
                 try:
+                    if target.engine.rewrite_damaged(chunk):
+                        outcomes.append(Outcome.REPAIRED)
                     target.drop_early(chunk)  # it counts for nothing (P10)
                     version = version_of(target.engine.record(chunk) or Record())
                 except Corrupt:

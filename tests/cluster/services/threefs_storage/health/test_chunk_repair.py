@@ -115,6 +115,18 @@ async def test_a_version_query_of_a_damaged_record_may_be_repeated(
         assert await chain.peers.call(chain[3].address, method, request, timeout_s=20) == good
 
 
+async def test_the_only_good_record_may_be_that_in_the_cache(tmp_path: Path) -> None:
+    """It was thrown away, and the chunk was lost."""
+    async with chain_of(tmp_path, 1) as chain:
+        await chain.write(CONTENT)
+        flip_record(chain[1], is_cached=True, bits=5)
+        request = pb.ListChunksRequest(target=target_of(1), chain_version=chain.version, inode=CHUNK.inode)
+        with pytest.raises(Unavailable):
+            await chain.peers.call(chain[1].address, LIST_CHUNKS, request, timeout_s=20)
+        await until(lambda: not chain[1].target.damaged)
+        assert chain[1].target.repaired_chunks == 1 and await chain.read(1) == (1, CONTENT)
+
+
 async def test_where_no_other_replica_answers_damage_stays_an_error(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(CONTENT)

@@ -55,6 +55,20 @@ def test_a_damaged_record_is_an_error_each_time() -> None:
             store.get(chunk(1))
 
 
+def test_a_cached_record_that_is_damaged_in_the_table_stays_and_is_written_again() -> None:
+    store, table = fresh()
+    store.write({chunk(1): record(1)})
+    table.write({chunk(1).key(): b"not a record"})
+    assert store.stored_record(chunk(1)) is None and store.unreadable(5) == [chunk(1)]
+    assert store.inventory(None, 9) == [(chunk(1), None)]
+    assert store.get(chunk(1)) == record(1)
+    assert store.rewrite_damaged(chunk(1)) and not store.rewrite_damaged(chunk(1))
+    assert store.stored_record(chunk(1)) == record(1)
+    table.write({chunk(2).key(): b"not a record"})
+    with pytest.raises(Corrupt):
+        store.rewrite_damaged(chunk(2))
+
+
 def test_scans_go_over_any_number_of_pages() -> None:
     store, _ = fresh()
     store.write({chunk(number): record(number) for number in range(1300)})
