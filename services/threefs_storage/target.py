@@ -80,8 +80,8 @@ class Target:
         self.was_unknown = False
         #: Its store is being closed and opened again: it must not be deleted just now.
         self.reopening = False
-        #: A write of a predecessor, or a record, found no room on the disk.
-        self.full = False
+        #: A write of a predecessor, or a record, found no room on the disk; no descriptors or no memory, and it left.
+        self.full = self.exhausted = False
         #: Its disk says that it has room, and refuses it: there is a quota, which is used up.
         self.quota_used_up = False
         self._refused_at = -math.inf  # when the disk refused a write for which it had said that it had room

@@ -33,6 +33,7 @@ _LOG = structlog.get_logger()
 
 _FAILURE_CHARS = 200
 _REMOVAL_PAUSE_S = 5.0
+_EXHAUSTED = Unavailable("the process has no descriptors or no memory left")
 
 
 class Targets:
@@ -249,7 +250,7 @@ class Targets:
     def readmit(self, target: Target) -> None:
         """A target that has left its chain takes leases again."""
         self._grant_epoch += 1  # a heartbeat from before it left must not grant it a lease now
-        target.full = target.leaving = False
+        target.full = target.exhausted = target.leaving = False
         target.apply_chain(target.chain)
 
     def _disk_failed(self, disk: str, error: ThreefsError) -> None:
@@ -411,7 +412,7 @@ def report_of(target: Target) -> manager_pb2.TargetReport:
     """The state of a target, as heartbeats and metrics show it."""
     space = target.engine.space()
     synced, to_sync = target.resync_counts
-    failure = target.engine.failure or target.engine.read_only
+    failure = target.engine.failure or target.engine.read_only or (_EXHAUSTED if target.exhausted else None)
     return manager_pb2.TargetReport(
         target_id=target.target_id,
         local_state=target.local_state.value,

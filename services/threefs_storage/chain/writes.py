@@ -216,16 +216,17 @@ class Writes:
         target = self._targets.by_id.get(write.target)
         if target is None or target.leaving:
             return
-        has_none = isinstance(error, NoSpace) or (isinstance(error, Unavailable) and not tells_of_disk(error))
-        if target.engine.failure is not None or (write.version and has_none):
+        if target.engine.failure is not None or (write.version and isinstance(error, NoSpace)):
             self._target_recovery.on_no_space(target)
+        elif write.version and _is_exhaustion(error):
+            self._target_recovery.on_exhausted(target)
 
     def _without_files(self, target: Target, error: ThreefsError) -> ThreefsError:
         """A client reads this, and these errors name a file of this machine."""
         shown = self._cluster.routing.shown_target(target.target_id)
         if isinstance(error, DiskFailed):
             return DiskFailed(f"the disk of {shown} failed; `threefs status` says how")
-        if isinstance(error, Unavailable) and not tells_of_disk(error):
+        if _is_exhaustion(error):
             return Unavailable(f"the process of {shown} has no descriptors or no memory left")
         return error
 
@@ -244,6 +245,11 @@ def _most_in_flight(hops: int | None) -> int:
     and find room when there is none for the others (see `Server.make_room`)."""
     part = 4 if hops is None else min(hops, MAX_HOPS)
     return _MAX_IN_FLIGHT - _MAX_IN_FLIGHT * part // 16
+
+
+def _is_exhaustion(error: ThreefsError) -> bool:
+    """Whether this process has no descriptors or no memory left."""
+    return isinstance(error, Unavailable) and not tells_of_disk(error)
 
 
 def _done(result: WriteResult) -> pb.ChunkWriteResult:

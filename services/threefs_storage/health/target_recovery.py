@@ -17,6 +17,9 @@ and cannot return to hear of any. So the log is kept short from before the disk 
 in seconds. As long as the disk says that it has room, what a longer log needs is held. Where it refuses that, because
 of a quota, the log is kept short as well.
 
+A target without descriptors or memory leaves its chain in the same way, and returns after a while. Its disk has room,
+so it gives nothing up; and its store stays open, because to open it takes more descriptors.
+
 A damaged table cannot be mended. It goes to quarantine when the store is opened again. A full disk gives up what is in
 quarantine: else the new store might never have room for all that the old one had.
 """
@@ -45,7 +48,7 @@ _ROOM_RATIO = 0.01
 _ROOM_BYTES = 16 << 20
 #: With less room for clients' writes, the log is kept short. It is more than a disk takes between two looks.
 _NEARLY_FULL_BYTES = 256 << 20
-#: How long a target without room is out of its chain before it returns as it is: at first, and at most.
+#: How long a target without room or descriptors is out of its chain before it returns as it is: at first, and at most.
 _AWAY = Backoff(20.0, 300.0)
 #: So long writes wait for removals to reach a target that is being brought up to date and has no room. In a chain that
 #: is written all the time it would leave at once, with no removal done.
@@ -68,7 +71,7 @@ class TargetRecovery:
         self._clock = clock
         self._report = report
         self._on_return = on_return
-        #: By target that has no room: how often it has returned so, and when it may again.
+        #: By target that has no room, or no descriptors: how often it has returned so, and when it may again.
         self._returns: dict[TargetId, tuple[int, float]] = {}
         self._tried_at: dict[TargetId, float] = {}  # when a store was opened again last
         self._drops_at = -math.inf  # when quarantined stores may be deleted next
@@ -81,15 +84,30 @@ class TargetRecovery:
         await self._background.stop()
 
     def on_no_space(self, target: Target) -> None:
-        """A write of a predecessor, or a record, found no room: on the disk, or among the descriptors of the process.
-        When the store is opened again, it closes its own first."""
+        """A write of a predecessor, or a record, found no room."""
         target.full = True
+        if self._should_leave(target):
+            self._leave(target, "the disk is full")
+
+    def on_exhausted(self, target: Target) -> None:
+        """A write of a predecessor found no descriptors or no memory."""
+        if self._should_leave(target):
+            target.exhausted = True
+            self._leave(target, "the process has no descriptors or no memory left")
+
+    def _should_leave(self, target: Target) -> bool:
+        """Whether the others of its chain should go on without a target that cannot take a write."""
         if self._clock.monotonic() - target.syncing_since < _GRACE_S and target.state is PublicState.SYNCING:
-            return  # it hears of removals now: the predecessor tries its write again
-        if target.state in _IN_WRITE_PATH and len(target.chain.serving) > target.serving and not target.leaving:
-            _LOG.warning("there is no room: the target leaves its chain", target=target.target_id)
-            target.leave()
-            self._report()
+            return False  # it hears of removals now: the predecessor tries its write again
+        return target.state in _IN_WRITE_PATH and len(target.chain.serving) > target.serving and not target.leaving
+
+    def _leave(self, target: Target, why: str) -> None:
+        _LOG.warning(f"{why}: the target leaves its chain", target=target.target_id)
+        _, next_at = self._returns.get(target.target_id, (0, math.inf))
+        if self._clock.monotonic() >= next_at:
+            del self._returns[target.target_id]  # it has stayed for longer than it would be away
+        target.leave()
+        self._report()
 
     async def _run(self) -> None:
         while True:
@@ -97,6 +115,8 @@ class TargetRecovery:
             for target in list(self._targets):  # moves bring and take targets
                 target.engine.notice_failure()  # else only a client's write would meet it
                 await self._limit_log(target)
+            for target in [target for target in self._targets if target.exhausted]:
+                await self._recover_exhausted(target)
             for target in self._full():
                 await self._drop_quarantined()
                 if self._targets.by_id.get(target.target_id) is not target:
@@ -154,6 +174,12 @@ class TargetRecovery:
     def _full(self) -> Iterable[Target]:
         return [t for t in self._targets if not t.has_failed and (t.full or t.engine.read_only is not None)]
 
+    async def _recover_exhausted(self, target: Target) -> None:
+        if target.has_failed or target.full or target.engine.read_only is not None:
+            return  # first comes what is wrong with its disk or its table
+        if _is_needed_for_reads(target) or self._may_look(target):
+            await self._return(target, in_place=True)
+
     async def _recover_full(self, target: Target) -> None:
         with contextlib.suppress(NoSpace):
             await target.engine.recover()
@@ -179,7 +205,8 @@ class TargetRecovery:
         await self._return(target, in_place=not has_room and not target.is_closed)
 
     def _may_look(self, target: Target) -> bool:
-        """Whether a target without room was out of its chain for so long that it may ask what was removed."""
+        """Whether a target without room was out of its chain for so long that it may ask what was removed, or one
+        without descriptors may try whether there are some."""
         now = self._clock.monotonic()
         if target.state is not PublicState.OFFLINE or target.is_closed or target.engine.failure is not None:
             return False
@@ -224,6 +251,6 @@ def _must_stay_open(target: Target) -> bool:
 
 
 def _is_needed_for_reads(target: Target) -> bool:
-    """Whether all targets of its chain have left, each because its own disk was full: one of them has to serve, for
-    reads and for removals, which make room again."""
+    """Whether all targets of its chain have left, each because it had no room or no descriptors: one of them has to
+    serve, for reads and for removals, which make room again."""
     return target.leaving and target.state is PublicState.LASTSRV and not target.chain.serving

@@ -105,7 +105,9 @@ async def test_a_target_without_room_for_what_comes_ahead_leaves_at_once(tmp_pat
         request = pb.StageAheadRequest(writes=rows)
         reply = await chain.peers.call(chain[2].address, STAGE_AHEAD, request, timeout_s=20, payload=[b"xx"])
         assert [result.code for result in reply.results] == [error.code, NotServing.code]
-        assert chain[2].target.leaving and chain[2].target.full
+        target, (report,) = chain[2].target, chain[2].targets.reports()
+        assert target.leaving and report.read_only is target.full is (error is not NO_DESCRIPTORS)
+        assert target.full or report.failure == "the process has no descriptors or no memory left"
 
 
 async def test_a_client_is_told_that_a_process_has_no_descriptors_and_no_name_of_its_files(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import dataclasses
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from tests.harness.chain_harness import (
     until,
 )
 from threefs.backoff import Backoff
-from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError
+from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError, Unavailable
 from threefs.routing import LocalState
 
 
@@ -126,6 +128,38 @@ async def test_one_without_room_returns_now_and_then_for_what_was_removed(
         chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
         await until(lambda: target.synced_in_version == chain.version)
         assert target.engine.space().chunks == 0
+
+
+@pytest.mark.parametrize("is_needed", [False, True])
+async def test_one_without_descriptors_returns_after_a_while_or_when_it_is_needed(
+    is_needed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk was taken for full: what it had in quarantine was deleted, and the store opened again twice a second."""
+    monkeypatch.setattr(target_recovery, "_AWAY", Backoff(1e9, 1e9))
+    async with chain_of(tmp_path, 2) as chain:
+        target, recovery = chain[2].target, chain[2].storage._target_recovery
+        recovery._returns[target.target_id] = 5, 0.0  # long ago
+        engine, stage = target.engine, target.engine.stage
+        kept = engine._directory.with_name(f"{engine._directory.name}.damaged")
+        kept.mkdir()
+
+        async def exhausted(*_: Any, **more: Any) -> None:
+            raise Unavailable(f"/s/target-201/blocks/128KiB.blocks: {os.strerror(errno.EMFILE)}")
+
+        engine.stage = exhausted  # type: ignore[method-assign, assignment]
+        write = asyncio.create_task(chain.write(b"x" * 70_000))
+        await until(lambda: target.leaving)
+        chain.change((1, SERVING), (2, OFFLINE))
+        assert (await write).version == 1
+        engine.stage = stage  # type: ignore[method-assign]
+        await asyncio.sleep(2 * target_recovery._INTERVAL_S)
+        assert target.local_state is LocalState.OFFLINE
+        if is_needed:
+            chain.change((1, OFFLINE), (2, LASTSRV))
+        else:
+            recovery._returns[target.target_id] = 0, 0.0
+        await until(lambda: target.local_state is LocalState.ONLINE)
+        assert target.engine is engine and kept.is_dir() and not chain[2].targets.reports()[0].failure
 
 
 async def test_a_table_that_has_failed_by_itself_is_opened_again_before_a_client_writes(tmp_path: Path) -> None:
