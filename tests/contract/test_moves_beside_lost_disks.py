@@ -84,6 +84,22 @@ def test_two_disks_are_drained_of_which_the_one_dies_while_the_chain_needs_the_o
     run_moving(body)
 
 
+def test_a_disk_is_drained_although_the_resync_that_its_chain_waits_for_does_nothing() -> None:
+    """It is waited for only while it proceeds."""
+
+    async def body(nodes: MovingNodes) -> None:
+        nodes.slow.add(2)
+        nodes.resyncs_proceed = True
+        await drain_beside_a_dead_disk(nodes)
+        nodes.living.add(2)
+        await pass_leases(nodes, 45)
+        assert any(map(is_syncing, leaving(nodes))), "who returns keeps its copy"
+        nodes.resyncs_proceed = False
+        await nodes.until(lambda: not nodes.held()[1])
+
+    run_moving(body)
+
+
 def test_a_target_that_a_chain_needs_stays_although_the_move_that_takes_it_away_cannot_be_read() -> None:
     """Nothing was planned for the chain any more: neither it nor the dead disk ever lost its targets."""
     engine = MemoryEngine()

@@ -14,7 +14,7 @@ from threefs.routing import EMPTY, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
 from threefs_manager.chains.holds import giving_way, stands_in
-from threefs_manager.chains.move_progress import MoveProgress, lasting, stuck_chains
+from threefs_manager.chains.move_progress import MoveProgress, lasting, resynced, stuck_chains
 from threefs_manager.chains.moves import Move, MoveBounds, MoveStep, next_step
 from threefs_manager.chains.transitions import add_member, keep_leaving, mark_leaving
 from threefs_manager.nodes.failure_detector import FailureDetector
@@ -57,7 +57,8 @@ class MoveExecutor:
         #: Targets that are being added: since when they are offline, and when they were seen so last.
         self._offline: dict[TargetId, tuple[float, float]] = {}
         self._gave_up_at: dict[NodeId, float] = {}  # when a target that was being added on a node was given up last
-        self._stuck: dict[ChainId, tuple[float, float]] = {}  # chains whose leaving target is needed, in the same way
+        #: Chains whose leaving target is needed, in the same way, each with what its resyncs had done.
+        self._stuck: dict[tuple[ChainId, int], tuple[float, float]] = {}
         self._plan_at = 0.0  # by the clock: large plans take a while
         self._progress = MoveProgress(clock)
         self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
@@ -383,11 +384,13 @@ class MoveExecutor:
 
     async def _end_stuck(self) -> None:
         """End the moves whose target cannot leave: others have died since, or more copies are wanted by now. The next
-        plan begins with what there is, and takes away what does not serve first. The record of a move may be lost."""
+        plan begins with what there is, and takes away what does not serve first: so a resync is waited for while it
+        proceeds. The record of a move may be lost."""
         routing, now = self._publisher.routing, self._clock.monotonic()
-        stuck = stuck_chains(self._look_through(routing)[3], routing)
+        chains = map(routing.chains.__getitem__, stuck_chains(self._look_through(routing)[3], routing))
+        stuck = [(chain.chain_id, resynced(chain, self._failure_detector.report)) for chain in chains]
         self._stuck = lasting(self._stuck, stuck, now, routing.lease_s)
-        due = [c for c in stuck if now - self._stuck[c][0] >= _GIVE_UP_LEASES * routing.lease_s][:_BATCH]
+        due = [each[0] for each in stuck if now - self._stuck[each][0] >= _GIVE_UP_LEASES * routing.lease_s][:_BATCH]
         if not due:
             return
 

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from threefs.env.clock import Clock
 from threefs.ids import ChainId, TargetId
-from threefs.routing import PublicState, Routing
+from threefs.routing import Chain, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains.holds import stands_in
-from threefs_manager.chains.moves import NO_TARGET, Move, is_resyncing
+from threefs_manager.chains.moves import NO_TARGET, Move
 from threefs_manager.chains.transitions import must_give_way
 
 #: A rate is not told before: heartbeats come once in a while.
@@ -61,10 +61,8 @@ class MoveProgress:
         self._begins, self._stands = begins, stands
 
     def _stand(self, move: Move, routing: Routing, report: Report) -> _Stand:
-        tail = routing.chains[move.chain_id].tail or NO_TARGET
-        source = report(tail)
-        compared = source.sync_progress if source is not None else 0
-        now = _Stand(tail, compared, self._clock.monotonic())
+        chain = routing.chains[move.chain_id]
+        now = _Stand(chain.tail or NO_TARGET, resynced(chain, report), self._clock.monotonic())
         before = self._stands.get(move.added)
         return before if before is not None and dataclasses.replace(now, since=before.since) == before else now
 
@@ -94,6 +92,12 @@ class MoveProgress:
         return 0 if elapsed_s < _MIN_S else max(0, round((used_bytes - begin.used_bytes) / elapsed_s))
 
 
+def resynced(chain: Chain, report: Report) -> int:
+    """What the tail of a chain has done in resyncs of others: it stands still while none proceeds."""
+    source = report(chain.tail or NO_TARGET)
+    return 0 if source is None else int(source.sync_progress)
+
+
 def is_filling(move: Move, routing: Routing) -> bool:
     return bool(move.added) and routing.chains[move.chain_id].state(move.added) is PublicState.SYNCING
 
@@ -108,14 +112,13 @@ def lasting(
 
 
 def stuck_chains(chain_ids: Iterable[ChainId], routing: Routing) -> list[ChainId]:
-    """Those with a member that is to leave, and serves because too few others do. One that is being brought up to date
-    is waited for, and one that an administrator holds: the next plan would take it away in place of the one that
-    leaves."""
+    """Those with a member that is to leave, and serves because too few others do. One that an administrator holds is
+    waited for: the next plan would take it away in place of the one that leaves."""
     leaving = [chain for chain in map(routing.chains.__getitem__, chain_ids) if chain.leaving in chain.serving]
     minimums = routing.minimums() if leaving else {}
     return [
         chain.chain_id
         for chain in leaving
         if chain.leaving is not None and not must_give_way(chain, minimums.get(chain.chain_id, 1))
-        if not is_resyncing(chain) and not stands_in(chain.leaving, chain, routing)
+        if not stands_in(chain.leaving, chain, routing)
     ]
