@@ -121,7 +121,8 @@ async def _plan(ns: Namespace, requests: Iterable[pb.CreateRequest], actor: Cred
             above, _, name = place.path.rpartition(b"/")
             found = directories.get((place.base, above))
             if found is None or not paths.is_plain(name) or len(place.path) > paths.MAX_PATH_BYTES:
-                resolved = await resolve(ns, place, maker, follow=not request.exclusive)
+                # A link there may lead to a new name in another directory: that create is made alone.
+                resolved = await resolve(ns, place, maker, follow=False)
                 if resolved.entry is not None or resolved.rest:
                     break
                 found = await writable_parent(ns, resolved, maker), resolved.parent

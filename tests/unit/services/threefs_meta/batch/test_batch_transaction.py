@@ -54,6 +54,7 @@ async def plant(fs: MetaBench) -> None:
     for leaf in ("/x", "/a/y", "/a/b/x", "/closed/z"):
         await fs.create(leaf)
     await fs.link("/a/y", "/a/z")
+    await fs.symlink("/a/b/z", "/z")  # to a name that is missing
 
 
 async def singly(fs: MetaBench, changes: list[pb.Change]) -> list[int]:
@@ -293,6 +294,14 @@ async def test_what_was_made_is_not_made_again_beside_new_files(bench: MetaBench
     await bench.remove("/2")
     assert [result.code for result in (await answered(bench, request)).results] == [0, 0, 0]
     assert await bench.names("/") == ["d"] and await bench.names("/d") == ["1", "3"]
+
+
+async def test_new_files_beside_one_behind_a_link_are_made_in_their_own_directory(bench: MetaBench) -> None:
+    await bench.mkdir("/a")
+    await bench.mkdir("/b")
+    await bench.symlink("/b/x", "/a/x")
+    assert await changed(bench, *(create_of(f"/a/{name}") for name in "xyz")) == [0, 0, 0]
+    assert await bench.names("/a") == ["x", "y", "z"] and await bench.names("/b") == ["x"]
 
 
 async def test_each_way_of_changing_a_directory_changes_its_time(bench: MetaBench) -> None:
