@@ -79,17 +79,25 @@ class Context:
         *,
         timeout_s: float = retry.TIMEOUT_S,
         refill: Callable[[], Awaitable[None]] | None = None,
+        outcome: retry.Outcome | None = None,
     ) -> T:
         """Run `work` in a transaction until that commits (`threefs.kv.retry.run`). Returns what it returned. `refill`
         gets inode numbers when it needs some and none is left; without it, one at least, or its error is raised.
 
         `work` may run several times, also after a commit of unknown outcome: it must find out in its transaction
-        whether an earlier run was committed, or do the same again.
+        whether an earlier run was committed, or do the same again. `outcome` keeps what is known of the change.
         """
+        outcome = outcome or retry.Outcome()
         for _ in range(_MAX_REFILLS):
             try:
                 return await retry.run(
-                    self.engine, work, clock=self.clock, random=self.random, timeout_s=timeout_s, replayable=True
+                    self.engine,
+                    work,
+                    clock=self.clock,
+                    random=self.random,
+                    timeout_s=timeout_s,
+                    replayable=True,
+                    outcome=outcome,
                 )
             except OutOfNumbers:
                 pass

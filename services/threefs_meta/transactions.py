@@ -3,7 +3,8 @@
 The record is written in the transaction of the change itself, so either both exist or none. A mutation that failed has
 changed nothing and leaves no record: a repeat is a new attempt. But if a repeat fails, the client stops, and an attempt
 before it may still arrive, from a service that hung. So the failure of a repeat is recorded, and that attempt fails in
-the same way.
+the same way. It is the same where the store did not say whether an attempt of this service was committed. While the
+failure cannot be recorded, the outcome is unknown.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from threefs.errors import (
 )
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
+from threefs.kv.retry import Outcome
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
@@ -85,12 +87,14 @@ async def run_mutation(
             reply.MergeFromString(ns.take_delegation_reply())
         return reply
 
+    outcome = Outcome(mutation.again)
     try:
-        return await run_with_chunk_io(context, attempt)
+        return await run_with_chunk_io(context, attempt, outcome)
     except ThreefsError as error:
-        if not mutation.again or error.retry is not Retry.NEVER:
+        if error.retry is not Retry.NEVER or not outcome.maybe_committed:
+            outcome.check(error)
             raise
-        first_reply = await context.transact(partial(_keep_failure, context, method, key, error))
+        first_reply = await context.transact(partial(_keep_failure, context, method, key, error), outcome=outcome)
         if first_reply is None:
             raise
         return first_reply
@@ -109,18 +113,20 @@ async def _keep_failure(
     return None
 
 
-async def run_with_chunk_io(context: Context, attempt: Callable[[Transaction], Awaitable[T | NeedsChunkIo]]) -> T:
+async def run_with_chunk_io(
+    context: Context, attempt: Callable[[Transaction], Awaitable[T | NeedsChunkIo]], outcome: Outcome | None = None
+) -> T:
     """Run a transaction, in turns with the work that it needs to have done outside of it."""
     for _ in range(_MAX_ROUNDS):
-        outcome: T | NeedsChunkIo
+        done: T | NeedsChunkIo
         try:
-            outcome = await context.transact(attempt)
+            done = await context.transact(attempt, outcome=outcome)
         except DelegationHeld as conflict:
-            outcome = NeedsChunkIo(partial(delegation_recall.wait_returned, context, conflict))
-        if not isinstance(outcome, NeedsChunkIo):
-            return outcome
+            done = NeedsChunkIo(partial(delegation_recall.wait_returned, context, conflict))
+        if not isinstance(done, NeedsChunkIo):
+            return done
         await asyncio.sleep(0)  # after a wait this runs in a task, which calls of chunks need
-        await outcome.run()
+        await done.run()
     raise Conflict("other clients keep changing the file or getting the delegation of the directory; try again")
 
 

@@ -11,6 +11,7 @@ change that was left to a call of its own stays so, because by now that call may
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from threefs.errors import (
@@ -25,6 +26,7 @@ from threefs.errors import (
 )
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
+from threefs.kv.retry import Outcome
 from threefs.rpc import methods
 from threefs.rpc.preencoded import PreencodedReply, head
 from threefs.rpc.preencoded import number as number_field
@@ -73,7 +75,7 @@ async def run_batch(context: Context, request: pb.BatchRequest) -> PreencodedRep
         )
     batch = _Batch(context, request)
     if count:
-        await batch.run(0, count)
+        await batch.run(0, count, Outcome(mutation.again))
     assert len(batch.results) == count, "every change has a result"
     return PreencodedReply(pb.BatchReply, batch.results)
 
@@ -85,7 +87,6 @@ class _Batch:
         self.context = context
         self.client = request.mutation.client
         self.first = request.mutation.request
-        self.is_repeat = request.mutation.again
         self.actor = actor_of(request)
         self.changes = list(request.changes)
         self.kinds = [change.WhichOneof("kind") for change in self.changes]
@@ -96,24 +97,25 @@ class _Batch:
     def results(self) -> list[bytes]:
         return [result for result in self._results if result is not None]
 
-    async def run(self, start: int, end: int) -> None:
+    async def run(self, start: int, end: int, outcome: Outcome) -> None:
         """Find or make the results of these changes."""
         if start == end:
             return
         try:
-            await self._run_transaction(start, end, _BATCH_TIMEOUT_S if end - start > 1 else _SINGLE_TIMEOUT_S)
+            await self._run_transaction(start, end, _BATCH_TIMEOUT_S if end - start > 1 else _SINGLE_TIMEOUT_S, outcome)
         except (Conflict, TooOld, Throttled, MaybeCommitted, TooLarge) as error:
             if end - start == 1:
                 if error.retry is not Retry.NEVER:
+                    outcome.check(error)
                     raise
                 self._results[start] = failed_result(error)
                 return
             middle = (start + end) // 2
             assert start < middle < end, "each half of a batch is smaller than the batch"
-            await self.run(start, middle)
-            await self.run(middle, end)
+            await self.run(start, middle, replace(outcome))
+            await self.run(middle, end, replace(outcome))
 
-    async def _run_transaction(self, start: int, end: int, timeout_s: float) -> None:
+    async def _run_transaction(self, start: int, end: int, timeout_s: float, outcome: Outcome) -> None:
         context = self.context
         creates = self.kinds[start:end].count("create")  # removals and publications may need some numbers as well
         if self.waits_for_numbers:
@@ -121,9 +123,10 @@ class _Batch:
         for _ in range(_MAX_RECALLS):
             try:
                 self._results[start:end] = await context.transact(
-                    partial(self._attempt, start, end),
+                    partial(self._attempt, start, end, outcome),
                     timeout_s=timeout_s,
                     refill=partial(self._refill, max(1, creates)),
+                    outcome=outcome,
                 )
                 return
             except DelegationHeld as error:  # all changes wait, mostly for some milliseconds
@@ -139,8 +142,8 @@ class _Batch:
         except ThreefsError:
             self.waits_for_numbers = False
 
-    async def _attempt(self, start: int, end: int, tx: Transaction) -> list[bytes | None]:
-        transaction = _BatchTransaction(self, tx, await self._replayed(tx))
+    async def _attempt(self, start: int, end: int, outcome: Outcome, tx: Transaction) -> list[bytes | None]:
+        transaction = _BatchTransaction(self, tx, await self._replayed(tx), outcome)
         if not self.context.engine.is_embedded and end - start > 1:
             await prefetch(transaction.ns, self.actor, self.changes[start:end])
         for batch_start in range(start, end, _YIELD_EVERY):
@@ -168,8 +171,9 @@ class _Batch:
 class _BatchTransaction:
     """One transaction of some of the changes. Changes that have results already were made by an earlier attempt."""
 
-    def __init__(self, batch: _Batch, tx: Transaction, results: list[bytes | None]) -> None:
+    def __init__(self, batch: _Batch, tx: Transaction, results: list[bytes | None], outcome: Outcome) -> None:
         self.results = results
+        self._outcome = outcome
         self._batch = batch
         self._tx = tx
         self._memo = TxnMemo()
@@ -243,7 +247,7 @@ class _BatchTransaction:
         identity = self._batch.first + number
         if isinstance(done, ThreefsError):
             self.results[number] = failed_result(done)
-            if self._batch.is_repeat:  # an earlier attempt that arrives later must fail, too
+            if self._outcome.maybe_committed:  # an earlier attempt that arrives later must fail, too
                 self._stored_results[identity] = failed_result(done, identity)
         else:
             self.results[number] = self._stored_results[identity] = retry_alone_result(identity)

@@ -32,9 +32,10 @@ from threefs_meta.ops.xattr import remove_xattr, set_xattr
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at
-from threefs.errors import InvalidArgument, NotFound
+from threefs.errors import Conflict, InvalidArgument, MaybeCommitted, NoSpace, NotFound
 from threefs.kv.engine_api import Transaction
 from threefs.kv.rocks import RocksEngine
+from threefs.kv.transaction import BufferedTransaction
 from threefs.leases import REPLAYS_KEPT_S
 from threefs.wire import meta_pb2 as pb
 
@@ -160,6 +161,58 @@ async def test_a_failed_repeat_gets_the_reply_of_an_attempt_that_was_made_meanwh
     monkeypatch.setattr(transactions, "_keep_failure", late)
     reply = await mkdir(bench.context, pb.MkdirRequest(mutation=repeat, place=at("/a/b")))
     assert reply.inode.inode == (await bench.stat("/a/b")).inode
+
+
+async def test_a_failure_behind_an_unknown_commit_is_recorded(
+    bench: MetaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit may come late: it must fail, too."""
+    await bench.create("/a")
+    request = pb.RemoveRequest(mutation=bench.mutation(), place=at("/a"))
+    commit, late = bench.engine.commit, []
+
+    async def hang(attempt: BufferedTransaction) -> None:
+        monkeypatch.setattr(bench.engine, "commit", commit)
+        late.append(attempt)
+        await bench.rename("/a", "/b")
+        raise MaybeCommitted("no answer")
+
+    monkeypatch.setattr(bench.engine, "commit", hang)
+    with pytest.raises(NotFound):
+        await remove(bench.context, request)
+    await bench.rename("/b", "/a")
+    with pytest.raises(Conflict):
+        await commit(late[0])
+    with pytest.raises(NotFound):
+        await remove(bench.context, request)
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_change_that_may_have_been_made_does_not_fail_for_good_on_a_full_disk(
+    bench: MetaBench, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    commit, is_lost = bench.engine.commit, again
+
+    async def full(attempt: BufferedTransaction) -> None:
+        nonlocal is_lost
+        if is_lost:
+            raise NoSpace("the disk is full")
+        await commit(attempt)
+        is_lost = True
+        raise MaybeCommitted("no answer")
+
+    async def unflushed(attempt: BufferedTransaction) -> None:
+        raise NoSpace("the disk is full")
+
+    mutation = bench.mutation()
+    mutation.again = again
+    request = pb.MkdirRequest(mutation=mutation, place=at("/a"))
+    with monkeypatch.context() as patches:
+        patches.setattr(bench.engine, "commit", full)
+        patches.setattr(bench.engine, "confirm", unflushed)
+        with pytest.raises(MaybeCommitted, match="full"):
+            await mkdir(bench.context, request)
+    assert (await mkdir(bench.context, request)).inode.inode == (await bench.stat("/a")).inode
 
 
 async def test_an_identity_belongs_to_one_method(bench: MetaBench) -> None:

@@ -4,10 +4,11 @@ import pytest
 
 from tests.harness.clocks import SteppedClock
 from threefs.env.random import RealRandom
-from threefs.errors import Conflict, MaybeCommitted, NotFound, Throttled, TooLarge
+from threefs.errors import Conflict, MaybeCommitted, NoSpace, NotFound, ThreefsError, Throttled, TooLarge, Unavailable
 from threefs.kv import retry
 from threefs.kv.engine_api import Transaction
 from threefs.kv.memory import MemoryEngine
+from threefs.kv.transaction import BufferedTransaction
 
 
 class Highest(RealRandom):
@@ -78,3 +79,72 @@ async def test_an_unknown_outcome_is_retried_only_when_that_is_safe() -> None:
         engine = MemoryEngine(random=RealRandom(), unknown_rate=0.5, conflict_rate=0.3)
         await retry.run(engine, once, clock=SteppedClock(), timeout_s=60.0, replayable=True)
         assert await engine.begin().get(b"n") == b"1"
+
+
+class LostAnswer(MemoryEngine):
+    """It applies the first commit, and says that it may have. Then it answers the calls of that name with an error."""
+
+    def __init__(self, then: str, error: ThreefsError) -> None:
+        super().__init__()
+        self._then = then
+        self._error = error
+        self._is_lost = False
+
+    def _meet(self, call: str) -> None:
+        if self._is_lost and self._then == call:
+            raise self._error
+
+    def begin(self) -> BufferedTransaction:
+        self._meet("begin")
+        return super().begin()
+
+    async def arrive(self) -> None:
+        self._meet("read")
+        await super().arrive()
+
+    async def confirm(self, attempt: BufferedTransaction) -> None:
+        self._meet("confirm")
+        await super().confirm(attempt)
+
+    async def commit(self, attempt: BufferedTransaction) -> None:
+        await super().commit(attempt)
+        self._is_lost = True
+        raise MaybeCommitted("no answer")
+
+
+@pytest.mark.parametrize(
+    ("then", "error"),
+    [
+        ("begin", Unavailable("away")),
+        ("read", Unavailable("away")),
+        ("confirm", NoSpace("full")),
+        ("confirm", Conflict("again")),
+    ],
+)
+async def test_what_may_have_been_done_ends_with_no_error_that_says_that_nothing_was(
+    then: str, error: ThreefsError
+) -> None:
+    engine = LostAnswer(then, error)
+    with pytest.raises(MaybeCommitted, match=error.message):
+        await retry.run(engine, once, clock=SteppedClock(), timeout_s=1.0, replayable=True)
+
+
+async def test_an_error_of_the_function_tells_also_of_an_attempt_that_may_have_been_done() -> None:
+    async def refused(tx: Transaction) -> None:
+        if await once(tx):
+            raise NotFound("it is done")
+
+    with pytest.raises(NotFound, match="done"):
+        await retry.run(LostAnswer("", NotFound()), refused, replayable=True)
+    with pytest.raises(MaybeCommitted, match="full"):
+        await retry.run(LostAnswer("confirm", NoSpace("full")), refused, replayable=True)
+
+
+async def test_what_may_have_been_done_is_known_over_several_calls() -> None:
+    outcome = retry.Outcome()
+    with pytest.raises(MaybeCommitted, match="no answer"):
+        await retry.run(LostAnswer("", NotFound()), once, outcome=outcome)
+    with pytest.raises(MaybeCommitted, match="away"):
+        engine = LostAnswer("begin", Unavailable("away"))
+        engine._is_lost = True
+        await retry.run(engine, once, outcome=outcome)
