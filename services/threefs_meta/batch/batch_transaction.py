@@ -75,7 +75,11 @@ async def run_batch(context: Context, request: pb.BatchRequest) -> PreencodedRep
         )
     batch = _Batch(context, request)
     if count:
-        await batch.run(0, count, Outcome(mutation.again))
+        try:
+            await batch.run(0, count, Outcome(mutation.again))
+        except ThreefsError as error:
+            Outcome(maybe_committed=bool(batch.results)).check(error)  # some changes were made
+            raise
     assert len(batch.results) == count, "every change has a result"
     return PreencodedReply(pb.BatchReply, batch.results)
 
@@ -114,6 +118,11 @@ class _Batch:
             assert start < middle < end, "each half of a batch is smaller than the batch"
             await self.run(start, middle, replace(outcome))
             await self.run(middle, end, replace(outcome))
+        except ThreefsError as error:
+            if error.retry is not Retry.NEVER or end - start == len(self.changes):
+                raise
+            assert not any(self._results[start:end]), "no change of this part was made, but others may have been"
+            self._results[start:end] = [failed_result(error)] * (end - start)
 
     async def _run_transaction(self, start: int, end: int, timeout_s: float, outcome: Outcome) -> None:
         context = self.context

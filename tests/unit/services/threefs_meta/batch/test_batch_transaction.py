@@ -20,8 +20,6 @@ from threefs.errors import (
     AlreadyExists,
     InvalidArgument,
     IsADirectory,
-    MaybeCommitted,
-    NoSpace,
     NotEmpty,
     NotFound,
     QuotaExceeded,
@@ -29,7 +27,6 @@ from threefs.errors import (
     ThreefsError,
     Unavailable,
 )
-from threefs.kv.transaction import BufferedTransaction
 from threefs.wire import meta_pb2 as pb
 
 part = st.sampled_from(["a", "b", "closed", "link", "f", "g", ".", "..", ""])
@@ -129,31 +126,6 @@ async def test_an_attempt_that_arrives_behind_a_failed_repeat_fails_too(bench: M
     late = pb.BatchRequest(mutation=mutation, changes=changes)
     assert [result.code for result in (await answered(bench, late)).results] == [0, NotFound.code, 0]
     assert (await bench.stat("/none")).type == pb.FILE
-
-
-@pytest.mark.parametrize("count", [1, 4])
-@pytest.mark.parametrize("again", [False, True])
-async def test_changes_that_may_have_been_made_do_not_fail_for_good_on_a_full_disk(
-    bench: MetaBench, monkeypatch: pytest.MonkeyPatch, count: int, again: bool
-) -> None:
-    await bench.context.allocator.refill(count)
-    commit, is_lost = bench.engine.commit, again
-
-    async def full(attempt: BufferedTransaction) -> None:
-        nonlocal is_lost
-        if is_lost:
-            raise NoSpace("the disk is full")
-        await commit(attempt)
-        is_lost = True
-        raise MaybeCommitted("no answer")
-
-    mutation = pb.Mutation(client=CLIENT, request=1000, again=again)
-    request = pb.BatchRequest(mutation=mutation, changes=[create_of(f"/{number}") for number in range(count)])
-    with monkeypatch.context() as patches, pytest.raises(MaybeCommitted, match="full"):
-        patches.setattr(bench.engine, "commit", full)
-        patches.setattr(bench.engine, "confirm", full)
-        await answered(bench, request)
-    assert [result.create.created for result in (await answered(bench, request)).results] == [True] * count
 
 
 async def test_what_has_to_wait_for_chunks_is_left_out_for_good(bench: MetaBench) -> None:

@@ -1,0 +1,75 @@
+"""Many changes at once, while the store becomes full or falls silent: what was made is never told to have failed."""
+
+import pytest
+from threefs_meta.store import keys
+
+from tests.harness.many_changes import answered, create_of
+from tests.harness.meta_harness import CLIENT, MetaBench
+from threefs.errors import Conflict, Corrupt, MaybeCommitted, NoSpace, ThreefsError, Unavailable
+from threefs.kv.transaction import BufferedTransaction
+from threefs.wire import meta_pb2 as pb
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("again", [False, True])
+async def test_changes_that_may_have_been_made_do_not_fail_for_good_on_a_full_disk(
+    bench: MetaBench, monkeypatch: pytest.MonkeyPatch, count: int, again: bool
+) -> None:
+    await bench.context.allocator.refill(count)
+    commit, is_lost = bench.engine.commit, again
+
+    async def full(attempt: BufferedTransaction) -> None:
+        nonlocal is_lost
+        if is_lost:
+            raise NoSpace("the disk is full")
+        await commit(attempt)
+        is_lost = True
+        raise MaybeCommitted("no answer")
+
+    mutation = pb.Mutation(client=CLIENT, request=1000, again=again)
+    request = pb.BatchRequest(mutation=mutation, changes=[create_of(f"/{number}") for number in range(count)])
+    with monkeypatch.context() as patches, pytest.raises(MaybeCommitted, match="full"):
+        patches.setattr(bench.engine, "commit", full)
+        patches.setattr(bench.engine, "confirm", full)
+        await answered(bench, request)
+    assert [result.create.created for result in (await answered(bench, request)).results] == [True] * count
+
+
+def meet_behind_half(bench: MetaBench, monkeypatch: pytest.MonkeyPatch, error: ThreefsError) -> None:
+    """At most four files fit into a transaction, and only one transaction with files is committed."""
+    commit, is_made = bench.engine.commit, False
+
+    async def half(attempt: BufferedTransaction) -> None:
+        nonlocal is_made
+        files = sum(key.startswith(keys.ENTRIES[0]) for key in attempt.writes)
+        if files > 4:
+            bench.clock.advance(1.0)
+            raise Conflict("by others")
+        if files and is_made:
+            raise error
+        is_made = is_made or files > 0
+        await commit(attempt)
+
+    monkeypatch.setattr(bench.engine, "commit", half)
+
+
+@pytest.mark.parametrize("error", [NoSpace("full"), Corrupt("damaged")])
+async def test_a_half_that_fails_for_good_says_nothing_of_the_other_half(
+    bench: MetaBench, monkeypatch: pytest.MonkeyPatch, error: ThreefsError
+) -> None:
+    meet_behind_half(bench, monkeypatch, error)
+    request = pb.BatchRequest(mutation=bench.mutation(), changes=[create_of(f"/{number}") for number in range(8)])
+    assert [result.code for result in (await answered(bench, request)).results] == [0] * 4 + [error.code] * 4
+    assert await bench.names("/") == ["0", "1", "2", "3"]
+
+
+async def test_a_half_that_may_succeed_later_lets_the_client_repeat_all(
+    bench: MetaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_behind_half(bench, monkeypatch, Unavailable("away"))
+    request = pb.BatchRequest(mutation=bench.mutation(), changes=[create_of(f"/{number}") for number in range(8)])
+    with pytest.raises(MaybeCommitted, match="away"):
+        await answered(bench, request)
+    monkeypatch.undo()
+    made = [result.create.inode.inode for result in (await answered(bench, request)).results]
+    assert made == [(await bench.stat(f"/{number}")).inode for number in range(8)]
