@@ -22,7 +22,7 @@ from threefs_meta.lease.logical_clock import LogicalClock
 from threefs_meta.listing_cache import ListingCache
 from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.statistics import Statistics
-from threefs_meta.store.inode_numbers import InodeAllocator, OutOfNumbers
+from threefs_meta.store.inode_numbers import InodeAllocator, OutOfNumbers, TakenNumbers
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.tick_queue import QueueFronts
 
@@ -69,20 +69,27 @@ class Context:
     damaged: DamagedRecords = field(default_factory=lambda: DamagedRecords("`threefs fsck` names what is damaged"))
     started_at: float = 0.0  # monotonic time of the clock
 
-    def namespace(self, tx: Transaction, memo: TxnMemo | None = None, creator: Creator | None = None) -> Namespace:
+    def namespace(
+        self,
+        tx: Transaction,
+        memo: TxnMemo | None = None,
+        creator: Creator | None = None,
+        numbers: TakenNumbers | None = None,
+    ) -> Namespace:
         """The namespace for a transaction that changes something, or for one step of it."""
-        return Namespace(tx, self.logical_clock.stamp(), self.random, self.quotas, memo, creator)
+        numbers = numbers or TakenNumbers(self.allocator, retry.Outcome())
+        return Namespace(tx, self.logical_clock.stamp(), self.random, self.quotas, memo, creator, numbers)
 
     async def transact(
         self,
         work: Callable[[Transaction], Awaitable[T]],
         *,
         timeout_s: float = retry.TIMEOUT_S,
-        refill: Callable[[], Awaitable[None]] | None = None,
+        refill: Callable[[int], Awaitable[None]] | None = None,
         outcome: retry.Outcome | None = None,
     ) -> T:
         """Run `work` in a transaction until that commits (`threefs.kv.retry.run`). Returns what it returned. `refill`
-        gets inode numbers when it needs some and none is left; without it, one at least, or its error is raised.
+        gets so many inode numbers when none is left; without it, the allocator does, or its error is raised.
 
         `work` may run several times, also after a commit of unknown outcome: it must find out in its transaction
         whether an earlier run was committed, or do the same again. `outcome` keeps what is known of the change.
@@ -99,7 +106,7 @@ class Context:
                     replayable=True,
                     outcome=outcome,
                 )
-            except OutOfNumbers:
-                pass
-            await (refill or self.allocator.refill)()
+            except OutOfNumbers as error:
+                least = error.least
+            await (refill or self.allocator.refill)(least)
         raise Throttled("other calls take all inode numbers")

@@ -33,6 +33,7 @@ from threefs_meta.context import Context
 from threefs_meta.lease import delegation_recall
 from threefs_meta.lease.delegation import Creator, DelegationHeld
 from threefs_meta.store import keys
+from threefs_meta.store.inode_numbers import TakenNumbers
 from threefs_meta.store.namespace import Namespace
 
 #: Rounds of work outside a transaction before the caller is told to try again later.
@@ -74,12 +75,16 @@ async def run_mutation(
         raise InvalidArgument(f"{method} needs the identity of its client in {keys.CLIENT_BYTES} bytes")
     key = keys.replay(mutation.client, mutation.request)
 
+    outcome = Outcome(mutation.again)
+    numbers = TakenNumbers(context.allocator, outcome)
+
     async def attempt(tx: Transaction) -> Rep | NeedsChunkIo:
         value = await tx.get(key)
         if value is not None:
             return _first_reply(method, records.decode(value, Replay, key))
-        ns = context.namespace(tx, creator=Creator(mutation.client, mutation.request, places))
-        reply = await work(ns)
+        ns = context.namespace(tx, creator=Creator(mutation.client, mutation.request, places), numbers=numbers)
+        with numbers:
+            reply = await work(ns)
         if not isinstance(reply, NeedsChunkIo):
             replay = Replay(method=method.number, tick=ns.stamp, reply=reply.SerializeToString())
             tx.set(key, records.encode(replay))
@@ -87,7 +92,6 @@ async def run_mutation(
             reply.MergeFromString(ns.take_delegation_reply())
         return reply
 
-    outcome = Outcome(mutation.again)
     try:
         return await run_with_chunk_io(context, attempt, outcome)
     except ThreefsError as error:

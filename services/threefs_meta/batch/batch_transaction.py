@@ -45,7 +45,7 @@ from threefs_meta.ops.remove import remove_batch, remove_transaction
 from threefs_meta.ops.rename import rename_transaction
 from threefs_meta.ops.sync import sync_transaction
 from threefs_meta.store import keys
-from threefs_meta.store.inode_numbers import OutOfNumbers
+from threefs_meta.store.inode_numbers import OutOfNumbers, TakenNumbers
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import MAX_MESSAGE_CHARS, RETRY_ALONE, NeedsChunkIo
 
@@ -129,15 +129,19 @@ class _Batch:
         creates = self.kinds[start:end].count("create")  # removals and publications may need some numbers as well
         if self.waits_for_numbers:
             await self._refill(creates)
+        numbers = TakenNumbers(context.allocator, outcome)
         for _ in range(_MAX_RECALLS):
             try:
                 self._results[start:end] = await context.transact(
-                    partial(self._attempt, start, end, outcome),
+                    partial(self._attempt, start, end, outcome, numbers),
                     timeout_s=timeout_s,
-                    refill=partial(self._refill, max(1, creates)),
+                    refill=lambda least: self._refill(max(least, creates)),
                     outcome=outcome,
                 )
                 return
+            except Conflict:
+                numbers.end_attempt()  # after any other error of a commit they are not given out again
+                raise
             except DelegationHeld as error:  # all changes wait, mostly for some milliseconds
                 conflict = error
             await asyncio.sleep(0)
@@ -151,15 +155,18 @@ class _Batch:
         except ThreefsError:
             self.waits_for_numbers = False
 
-    async def _attempt(self, start: int, end: int, outcome: Outcome, tx: Transaction) -> list[bytes | None]:
-        transaction = _BatchTransaction(self, tx, await self._replayed(tx), outcome)
+    async def _attempt(
+        self, start: int, end: int, outcome: Outcome, numbers: TakenNumbers, tx: Transaction
+    ) -> list[bytes | None]:
+        transaction = _BatchTransaction(self, tx, await self._replayed(tx), outcome, numbers)
         if not self.context.engine.is_embedded and end - start > 1:
             await prefetch(transaction.ns, self.actor, self.changes[start:end])
-        for batch_start in range(start, end, _YIELD_EVERY):
-            if batch_start > start:
-                await asyncio.sleep(0)
-            await transaction.run(batch_start, min(batch_start + _YIELD_EVERY, end))
-        transaction.store_results()
+        with numbers:
+            for batch_start in range(start, end, _YIELD_EVERY):
+                if batch_start > start:
+                    await asyncio.sleep(0)
+                await transaction.run(batch_start, min(batch_start + _YIELD_EVERY, end))
+            transaction.store_results()
         return transaction.results[start:end]
 
     async def _replayed(self, tx: Transaction) -> list[bytes | None]:
@@ -180,9 +187,12 @@ class _Batch:
 class _BatchTransaction:
     """One transaction of some of the changes. Changes that have results already were made by an earlier attempt."""
 
-    def __init__(self, batch: _Batch, tx: Transaction, results: list[bytes | None], outcome: Outcome) -> None:
+    def __init__(
+        self, batch: _Batch, tx: Transaction, results: list[bytes | None], outcome: Outcome, numbers: TakenNumbers
+    ) -> None:
         self.results = results
         self._outcome = outcome
+        self._numbers = numbers
         self._batch = batch
         self._tx = tx
         self._memo = TxnMemo()
@@ -192,7 +202,7 @@ class _BatchTransaction:
         self.ns = self._new_namespace()
 
     def _new_namespace(self) -> Namespace:
-        return self._batch.context.namespace(self._tx, self._memo, self._creator)
+        return self._batch.context.namespace(self._tx, self._memo, self._creator, self._numbers)
 
     async def run(self, start: int, end: int) -> None:
         number = start
@@ -218,7 +228,7 @@ class _BatchTransaction:
         assert len(made) <= end - start, "only these changes are made"
         for number, (reply, delegation_reply) in enumerate(made, start):
             self._succeeded(number, reply.SerializeToString(), delegation_reply)
-        self._memo.commit_step()
+        self._keep_step()
         return len(made)
 
     async def _apply_same_kind(self, start: int, end: int) -> Sequence[tuple[Reply, bytes]]:
@@ -251,7 +261,7 @@ class _BatchTransaction:
         done = await self._change(number)
         if not isinstance(done, ThreefsError | NeedsChunkIo):
             self._succeeded(number, done.SerializeToString(), self.ns.take_delegation_reply())
-            self._memo.commit_step()
+            self._keep_step()
             return
         identity = self._batch.first + number
         if isinstance(done, ThreefsError):
@@ -270,10 +280,15 @@ class _BatchTransaction:
         if delegation_reply:
             self.results[number] = successful_result(kind, identity, reply + delegation_reply)
 
+    def _keep_step(self) -> None:
+        self._memo.commit_step()
+        self._numbers.keep_step()
+
     def _rollback(self) -> None:
         """Take back everything that the last step has written and noted."""
         self._tx.rollback()
         self._memo.rollback_step()
+        self._numbers.undo_step()
         self.ns = self._new_namespace()
 
     async def _change(self, number: int) -> Reply | NeedsChunkIo | ThreefsError:

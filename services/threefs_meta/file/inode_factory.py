@@ -30,7 +30,7 @@ class InodeSpec:
 
 
 async def new_inode(
-    context: Context, parent: pb.Inode, spec: InodeSpec, *, number: int = 0, for_removal: bool = False
+    context: Context, ns: Namespace, parent: pb.Inode, spec: InodeSpec, *, number: int = 0, for_removal: bool = False
 ) -> pb.Inode:
     """An inode that belongs to its maker; in a set-group-id directory its group is that of the directory. `number` is
     given if it was allocated before. Raises NoSpace if the store has room only for removals, and it is not for one."""
@@ -49,7 +49,7 @@ async def new_inode(
             mode &= ~stat.S_ISGID  # otherwise everybody could make programs that run as this group
     assert not mode & ~permissions.MAX_MODE, "the mode of a request was checked"
     inode = pb.Inode(
-        inode=number or await context.allocator.allocate(),
+        inode=number or await ns.new_number(),
         type=spec.kind,
         mode=mode,
         uid=maker.uid,
@@ -73,7 +73,7 @@ def parents_spec(maker: Credentials, umask: int) -> InodeSpec:
 async def add_directory(context: Context, ns: Namespace, resolved: Resolution, spec: InodeSpec) -> pb.Inode:
     """Make the directory that is missing at this place. It inherits its parent's layout."""
     parent = await writable_parent(ns, resolved, spec.maker)
-    inode = await new_inode(context, parent, spec)
+    inode = await new_inode(context, ns, parent, spec)
     inode.parent = resolved.parent
     inode.name = resolved.name
     if parent.HasField("layout"):

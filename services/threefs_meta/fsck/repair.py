@@ -146,7 +146,7 @@ async def _lost_and_found(context: Context, ns: Namespace) -> int:
         if entry.type != pb.DIRECTORY:
             raise NotADirectory("/lost+found is not a directory: move it away, then check again")
         return entry.inode
-    inode = await new_inode(context, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, _MODE))
+    inode = await new_inode(context, ns, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, _MODE))
     inode.parent, inode.name = ROOT, LOST_AND_FOUND
     await ns.add(ROOT, LOST_AND_FOUND, inode)
     return inode.inode

@@ -32,7 +32,7 @@ async def mknod(context: Context, request: pb.MknodRequest) -> pb.InodeReply:
         parent = await writable_parent(ns, resolved, maker)
         if request.type in _DEVICES and not maker.is_super:
             raise PermissionDenied(f"{shown}: only the super-user makes devices")
-        inode = await new_inode(context, parent, InodeSpec(request.type, maker, request.mode, request.umask))
+        inode = await new_inode(context, ns, parent, InodeSpec(request.type, maker, request.mode, request.umask))
         if request.type in _DEVICES:
             inode.rdev = request.rdev
         elif request.type == pb.FILE:

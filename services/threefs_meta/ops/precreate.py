@@ -44,14 +44,14 @@ async def precreate(context: Context, request: pb.PrecreateRequest) -> pb.Precre
 
     async def work(ns: Namespace) -> pb.PrecreateReply:
         directory = await _directory(ns, request.place, actor)
-        inode = await new_inode(context, directory, InodeSpec(pb.FILE, actor, 0))
+        inode = await new_inode(context, ns, directory, InodeSpec(pb.FILE, actor, 0))
         set_file_layout(context, inode, _NOT_CHOSEN, directory)
         inode.nlink, inode.unnamed = 0, True
         now_ns, client = context.clock.wall_ns(), request.mutation.client
         reply = pb.PrecreateReply()
         for number in range(request.count):
             if number:  # the same inode, except for its number and its chains
-                inode.inode = await context.allocator.allocate()
+                inode.inode = await ns.new_number()
                 layout_policy.draw_placement(inode.layout, context.routing(), context.random)
                 inode.change = 0
             ns.put_inode(inode)

@@ -61,7 +61,7 @@ def publish_transaction(
                 f"{request.inode} has; precreate one for that directory"
             )
         spec = InodeSpec(pb.FILE, maker, request.mode, request.umask)
-        inode = await new_inode(context, directory, spec, number=request.inode)
+        inode = await new_inode(context, ns, directory, spec, number=request.inode)
         assert inode.inode == request.inode, "a published file keeps its number, under which its chunks are stored"
         inode.layout.CopyFrom(precreated.layout)
         check_length(inode, request.length)

@@ -116,7 +116,7 @@ async def _leave_whiteout(context: Context, ns: Namespace, resolved: Resolution,
     one."""
     parent = await ns.directory(resolved.parent)
     await ns.add(
-        resolved.parent, resolved.name, await new_inode(context, parent, InodeSpec(pb.CHARACTER_DEVICE, maker, 0))
+        resolved.parent, resolved.name, await new_inode(context, ns, parent, InodeSpec(pb.CHARACTER_DEVICE, maker, 0))
     )
 
 

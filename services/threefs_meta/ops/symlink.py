@@ -25,7 +25,7 @@ async def symlink(context: Context, request: pb.SymlinkRequest) -> pb.InodeReply
             raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
         check_vacant(resolved, request.place)
         parent = await writable_parent(ns, resolved, maker)
-        inode = await new_inode(context, parent, InodeSpec(pb.SYMLINK, maker, _MODE))
+        inode = await new_inode(context, ns, parent, InodeSpec(pb.SYMLINK, maker, _MODE))
         inode.target = request.target
         inode.length = len(request.target)
         await ns.add(resolved.parent, resolved.name, inode)

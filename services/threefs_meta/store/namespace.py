@@ -34,6 +34,7 @@ from threefs_meta.quota.accounting import (
 from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.entry_codec import Entry
+from threefs_meta.store.inode_numbers import TakenNumbers
 
 MAX_COUNTED = 1024  # subdirectories
 _TOKEN_BYTES = 8
@@ -52,11 +53,13 @@ class Namespace:
         quotas: Quotas | None = None,
         memo: TxnMemo | None = None,
         creator: Creator | None = None,
+        numbers: TakenNumbers | None = None,
     ) -> None:
         """`stamp` is the tick that removals of this transaction are stamped with. Reads need `tx` alone."""
         self.tx = tx
         self.memo = memo
         self.creator = creator  # None: a service, not a client
+        self._numbers = numbers
         self._delegation_replies: dict[int, bytes] = {}  # by directory
         self._freed: set[int] = set()  # inodes that this transaction has forgotten
         self._stamp = stamp
@@ -75,6 +78,11 @@ class Namespace:
         return self._stamp
 
     # ---- inodes ----
+
+    async def new_number(self) -> int:
+        """For an inode that this transaction adds. Raises OutOfNumbers."""
+        assert self._numbers is not None, "a transaction that changes something has numbers"
+        return await self._numbers.take()
 
     async def inode(self, number: int) -> pb.Inode | None:
         """The record as stored; a directory's times are in another one, see `with_times`."""

@@ -128,7 +128,7 @@ async def _find_or_make_directory(
     entry = await ns.entry(parent, name)
     if entry is None:
         await ns.directory(parent)  # for whose quotas the new one counts
-        inode = await new_inode(context, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, mode), for_removal=True)
+        inode = await new_inode(context, ns, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, mode), for_removal=True)
         inode.uid, inode.parent, inode.name, inode.trash = uid, parent, name, True
         await ns.add(parent, name, inode)
         return inode.inode

@@ -21,7 +21,8 @@ from threefs.wire import meta_pb2 as pb
 
 async def test_a_new_inode_has_one_name_and_one_time(bench: MetaBench) -> None:
     await bench.context.allocator.refill()
-    inode = await new_inode(bench.context, pb.Inode(), InodeSpec(pb.FILE, Credentials(3, 4), 0o666, 0o066))
+    ns = bench.context.namespace(bench.engine.begin())
+    inode = await new_inode(bench.context, ns, pb.Inode(), InodeSpec(pb.FILE, Credentials(3, 4), 0o666, 0o066))
     assert (inode.mode, inode.uid, inode.gid, inode.nlink) == (0o600, 3, 4, 1)
     assert {inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.birth_ns} == {bench.clock.wall_ns()}
 

@@ -7,8 +7,9 @@ from threefs_meta.ops.statfs import space, statfs
 from threefs_meta.store import keys
 from threefs_meta.trash.trash_reaper import TrashReaper
 
+from tests.harness.many_changes import changed, create_of
 from tests.harness.meta_harness import MetaBench
-from threefs.errors import Unavailable
+from threefs.errors import QuotaExceeded, Unavailable
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 
@@ -115,3 +116,22 @@ async def test_inodes_are_counted(bench: MetaBench) -> None:
     assert (await statfs(bench.context, pb.StatFsRequest())).inodes == full - 1
     await bench.create("/more")
     assert (await statfs(bench.context, pb.StatFsRequest())).inodes == full
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.trouble(conflict_rate=0.3)
+async def test_files_that_were_refused_do_not_count(bench: MetaBench, seed: int) -> None:
+    """Each try took a number, and `df -i` showed more inodes with each."""
+    await bench.mkdir("/full")
+    await bench.create("/full/file")
+    await bench.set_quota("/full", limit_inodes=1)
+    await bench.count_all()
+    for number in range(20):
+        with pytest.raises(QuotaExceeded):
+            await bench.create(f"/full/{number}")
+        with pytest.raises(QuotaExceeded):
+            await bench.mkdir(f"/full/{number}")
+    names = [f"/full/{number}" for number in range(20)] + [f"/{number}" for number in range(20)]
+    assert await changed(bench, *map(create_of, names)) == [QuotaExceeded.code] * 20 + [0] * 20
+    stored = len(await bench.engine.begin().get_range(*keys.INODES))
+    assert stored == 23 and (await statfs(bench.context, pb.StatFsRequest())).inodes == stored

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter
-from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator, OutOfNumbers
+from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator, OutOfNumbers, TakenNumbers
 
 from tests.harness.clocks import SteppedClock
+from tests.harness.many_changes import changed, create_of
 from tests.harness.meta_harness import MetaBench, new_number, reported
 from tests.harness.seeded_random import SeededRandom
 from threefs.background import cancel_and_wait
@@ -17,6 +18,7 @@ from threefs.env.eager import StartedCoroutine
 from threefs.errors import ThreefsError, Unavailable
 from threefs.kv.engine_api import Transaction
 from threefs.kv.memory import MemoryEngine
+from threefs.kv.retry import Outcome
 
 
 @pytest.mark.slow
@@ -208,3 +210,68 @@ async def test_an_attempt_ends_with_the_allocator() -> None:
     manager.answer()
     await asyncio.sleep(0)
     assert allocator.left == 0, "what was counted as removed is not given out"
+
+
+async def test_what_a_failed_attempt_has_taken_is_given_out_again() -> None:
+    allocator = InodeAllocator(MemoryEngine(), report=reported)
+    await allocator.refill()
+    numbers = TakenNumbers(allocator, Outcome())
+    for _ in range(3):
+        with numbers:  # then its commit conflicts
+            taken = [await numbers.take(), await numbers.take()]
+    with pytest.raises(Unavailable), numbers:
+        taken = [await numbers.take(), await numbers.take()]
+        raise Unavailable
+    assert allocator.left == BLOCK
+    with numbers:
+        kept = await numbers.take()
+        numbers.keep_step()
+        undone = await numbers.take()
+        numbers.undo_step()
+    assert {kept, undone} == set(taken) and allocator.left == BLOCK - 1
+    await allocator.close()
+    assert not allocator.left
+    assert await read_counter(allocator._engine.begin(), keys.REMOVED_INODES) == BLOCK - 1
+
+
+async def test_a_change_that_needs_more_numbers_than_are_left_gets_them(bench: MetaBench) -> None:
+    """What it has taken is given back, and is not enough for the next attempt."""
+    allocator = bench.context.allocator
+    await allocator.refill()
+    while allocator.left > 3:
+        await allocator.allocate()
+    await bench.mkdir("/1/2/3/4/5", parents=True)
+    assert allocator.left == BLOCK - 2
+
+
+async def test_what_may_be_stored_is_not_given_out_again() -> None:
+    allocator, outcome = InodeAllocator(MemoryEngine(), report=reported), Outcome()
+    await allocator.refill()
+    numbers = TakenNumbers(allocator, outcome)
+    with numbers:
+        taken = {await numbers.take()}
+    outcome.maybe_committed = True
+    for _ in range(3):
+        with numbers:
+            taken.add(await numbers.take())
+    with pytest.raises(Unavailable), numbers:
+        taken.add(await numbers.take())
+        raise Unavailable
+    assert len(taken) == 5 and allocator.left == BLOCK - 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.trouble(conflict_rate=0.3, unknown_rate=0.3)
+async def test_no_number_twice_beside_changes_that_fail(bench: MetaBench, seed: int) -> None:
+    await bench.mkdir("/full")
+    await bench.set_quota("/full", limit_inodes=1)
+    await bench.create("/full/file")
+    await bench.count_all()
+    batches = [
+        changed(bench, *(create_of(f"/{place}/{n}-{m}") for m in range(9) for place in ("full", ""))) for n in range(9)
+    ]
+    singles = [bench.create(f"/{place}/{n}") for n in range(20) for place in ("full", "")]
+    await asyncio.gather(*batches, *singles, return_exceptions=True)
+    names = [name for name in await bench.names("/") if name != "full"]
+    assert len(names) == 9 * 9 + 20
+    assert len({(await bench.stat(f"/{name}")).inode for name in names}) == len(names)
