@@ -3,12 +3,14 @@
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from threefs.env import loop_thread
 from threefs.errors import Corrupt, InvalidArgument, NotFound
 from threefs_data import format
 from threefs_data.filesystem_protocol import File, FileSystem
@@ -33,7 +35,7 @@ class Dataset:
     """Samples 0 .. len - 1 in the order in which they were packed. Also works as a map-style dataset of PyTorch.
 
     Shards are opened, and parts of their tables read, when they are first needed. At most `tables_bytes` of tables are
-    kept, beyond those that the current batch needs.
+    kept, beyond those that the current batch needs. Threads may share it, and a forked child goes on with it.
     """
 
     def __init__(self, fs: FileSystem, path: str, *, tables_bytes: int = TABLES_BYTES) -> None:
@@ -52,10 +54,10 @@ class Dataset:
         self.fingerprint = self.index.fingerprint
         # numbers of the first sample of each shard, and of the sample after the last
         self._firsts = np.cumsum([0] + [shard.samples for shard in self.index.shards], dtype=np.int64)
-        self._open: OrderedDict[int, _OpenShard] = OrderedDict()
         self._tables_bytes = tables_bytes
-        kind = WholeTables if self.index.version == 1 else PagedTables
-        self.tables: Tables = kind(self.index, self._read_ranges, self._file, tables_bytes)
+        self._forget()
+        self._lock = loop_thread.new_lock()  # held while open shards and tables change
+        self._generation = loop_thread.generation()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the dataset anew."""
@@ -93,8 +95,8 @@ class Dataset:
 
     def close(self) -> None:
         """Close the shards; they are opened again when needed."""
-        while self._open:
-            self._open.popitem()[1].file.close()
+        with self._own_lock():
+            self._close_shards()
 
     def read(self, numbers: Sequence[int]) -> list[memoryview]:
         """The samples of these numbers, verified, by one batch of reads. Raises InvalidArgument, Corrupt."""
@@ -105,9 +107,10 @@ class Dataset:
         """Where these samples lie. Reads parts of tables if need be. Raises InvalidArgument, Corrupt."""
         wanted = sample_numbers(numbers, len(self), self.path)
         owners = np.searchsorted(self._firsts, wanted, side="right") - 1
-        self._open_shards(owners)
-        starts, lengths, crcs = self.tables.find(owners, wanted - self._firsts[owners])
-        shards = [self._open[owner] for owner in owners.tolist()]
+        with self._own_lock():
+            self._open_shards(owners)
+            starts, lengths, crcs = self.tables.find(owners, wanted - self._firsts[owners])
+            shards = [self._open[owner] for owner in owners.tolist()]
         return Location(
             numbers=wanted,
             files=[shard.file for shard in shards],
@@ -121,6 +124,26 @@ class Dataset:
     def read_into(self, location: Location, buffer: memoryview) -> list[memoryview]:
         """The samples at this location, verified. They are parts of the buffer. Raises Corrupt."""
         return read_into(self.fs, location, buffer)
+
+    def _forget(self) -> None:
+        self._open: OrderedDict[int, _OpenShard] = OrderedDict()
+        kind = WholeTables if self.index.version == 1 else PagedTables
+        self.tables: Tables = kind(self.index, self._read_ranges, self._file, self._tables_bytes)
+
+    def _own_lock(self) -> AbstractContextManager[object]:
+        """The lock of this process. A forked child has one of its own: nobody there gives back that of its parent."""
+        if self._generation != loop_thread.generation():
+            with loop_thread.process_lock():
+                if self._generation != loop_thread.generation():  # else another thread was faster
+                    if self._lock.locked():  # a thread of the parent was in the midst of a change
+                        self._forget()
+                    self._lock = loop_thread.new_lock()
+                    self._generation = loop_thread.generation()  # last, as another thread relies on the rest
+        return self._lock
+
+    def _close_shards(self) -> None:
+        while self._open:
+            self._open.popitem()[1].file.close()
 
     def _file(self, shard: int) -> str:
         return f"{self.path}/{format.shard_name(shard)}"
@@ -154,7 +177,7 @@ class Dataset:
         except NotFound:
             is_ours = False
         if not is_ours:
-            self.close()
+            self._close_shards()
             raise _replaced(self.path)
 
 

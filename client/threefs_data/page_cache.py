@@ -33,13 +33,18 @@ class PageCache:
         return absent
 
     def insert(self, pages: list[int], values: NDArray[np.uint64]) -> None:
-        """Keep these decoded pages, which were missing. Together with the pages that are to stay they must fit."""
-        rows = []
-        for page in pages:
-            row = len(self._rows) if len(self._rows) < self.capacity else self._rows.popitem(last=False)[1]
-            self._rows[page] = row
-            rows.append(row)
-        self.values[rows] = values
+        """Keep these decoded pages, or those of them that are not here. Together with the pages that are to stay they
+        must fit.
+        """
+        try:
+            for page, content in zip(pages, values, strict=True):
+                if page not in self._rows:  # a second row for it would break the count of rows in use
+                    row = len(self._rows) if len(self._rows) < self.capacity else self._rows.popitem(last=False)[1]
+                    self.values[row] = content
+                    self._rows[page] = row
+        except BaseException:  # Ctrl-C, perhaps between a page that went and the one that takes its row
+            self._rows.clear()
+            raise
 
     def rows(self, pages: Iterable[int]) -> NDArray[np.intp]:
         """Where these pages are in `values`."""

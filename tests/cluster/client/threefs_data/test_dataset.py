@@ -1,4 +1,9 @@
+import multiprocessing
 import pickle
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +45,37 @@ def test_another_process_gets_a_dataset_of_its_own(fs: LocalFiles) -> None:
         with pickle.loads(pickle.dumps(dataset)) as copy:  # noqa: S301
             assert not copy._open and copy._tables_bytes == 5
             assert copy[5] == SAMPLES[5]
+
+
+class Meeting(LocalFiles):
+    """Several threads read at the same time, if they can."""
+
+    together: threading.Barrier
+
+    def read_batch(self, rows: Sequence[tuple[Any, int, int]], into: Any = None) -> list[memoryview]:
+        views = super().read_batch(rows, into)
+        with suppress(threading.BrokenBarrierError):
+            self.together.wait(timeout=0.1)
+        return views
+
+
+def test_threads_share_a_dataset(fs: LocalFiles) -> None:
+    files = Meeting(fs.root)
+    files.together = threading.Barrier(2)
+    with Dataset(files, "/ds") as dataset, ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(dataset.__getitem__, [0, 0])) == SAMPLES[:1] * 2
+        assert [dataset[number] for number in [*range(0, 200, 25), 0]] == [*SAMPLES[::25], SAMPLES[0]]
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(fs: LocalFiles) -> None:
+    with Dataset(fs, "/ds") as dataset:
+        assert dataset[0] == SAMPLES[0]
+        child = multiprocessing.get_context("fork").Process(target=dataset.__getitem__, args=(150,))
+        with dataset._lock:
+            child.start()
+        child.join(timeout=10)
+        child.kill()
+        assert child.exitcode == 0
 
 
 def test_another_dataset_under_its_path_is_never_taken_for_it(fs: LocalFiles) -> None:
