@@ -65,7 +65,8 @@ class ReadAhead:
                 yield self._next(readers, waiting)
         finally:
             if self._of_this_process() is readers:
-                self._discard(readers, [ticket for ticket, _ in waiting])
+                # The last ones first, as workers need not begin what nobody will take.
+                self._discard(readers, [ticket for ticket, _ in reversed(waiting)])
 
     def _discard(self, readers: _Readers, tickets: list[Any]) -> None:
         for ticket in tickets:

@@ -35,8 +35,12 @@ class Slot:
         self.number = number
         self.size_bytes = size_bytes
         self.descriptor: int | None = os.memfd_create("threefs-batch")
-        os.ftruncate(self.descriptor, size_bytes)
-        self.memory = mmap.mmap(self.descriptor, size_bytes)
+        try:
+            os.ftruncate(self.descriptor, size_bytes)
+            self.memory = mmap.mmap(self.descriptor, size_bytes)
+        except BaseException:
+            self.close_descriptor()
+            raise
         self._kind = ctypes.c_ubyte * size_bytes
 
     def lend(self, given_back: Callable[[], object]) -> Any:

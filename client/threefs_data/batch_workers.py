@@ -2,7 +2,8 @@
 
 Batch i is read by worker i mod workers, and taken in order. Only short messages go through pipes: a batch, its numbers
 and where its samples lie are in a slot. A slot is used again when the training has dropped the last view of its batch,
-so a training may keep batches for as long as it likes; a further slot is made then.
+so a training may keep batches for as long as it likes; a further slot is made then, which costs both processes a
+descriptor.
 """
 
 import contextlib
@@ -19,6 +20,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from threefs.env.executor import SPAWN_HINT, Future, interrupts_held, thread_pool
 from threefs.errors import Internal, ThreefsError, Unavailable, error_of
 from threefs_data import batch_slots
@@ -31,7 +35,8 @@ _TASK = struct.Struct("<IQQ?")  # slot, its size, samples, whether its descripto
 _REPLY = struct.Struct("<BIQ")  # kind, slot, what the kind says
 _DONE, _TOO_SMALL, _ERROR = 1, 2, 3  # -, bytes that are needed, code of the error (its text follows)
 _AT_ONCE = 2  # batches that a worker reads at a time
-_MAX_ERROR_BYTES = 4096  # a reply must fit into the pipe while nobody reads it
+_MAX_ERROR_BYTES = 4096
+_MAX_UNANSWERED = 16  # batches that a worker has: all their replies fit into the pipe while nobody reads it (208 KiB)
 
 
 _Opener = tuple[Callable[..., Source], tuple[Any, ...]]
@@ -48,16 +53,20 @@ class _Worker:
     pipe: Connection
     process: BaseProcess
     free: list[Slot] = field(default_factory=list)
-    replies: dict[int, bytes] = field(default_factory=dict)  # that came while another slot was waited for
+    waiting: "deque[Ticket]" = field(default_factory=deque)  # for the worker to have answered others
+    unanswered: "dict[int, Ticket]" = field(default_factory=dict)  # by the number of the slot
+    has_answered: bool = False
 
 
 @dataclass(slots=True)
 class Ticket:
-    """A batch that is being read."""
+    """A batch that is being read, or will be."""
 
     worker: _Worker
-    slot: Slot
-    samples: int
+    numbers: NDArray[np.int64]
+    slot: Slot | None = None  # once the worker has it
+    reply: bytes | None = None
+    is_dropped: bool = False  # nobody waits for it any more
 
 
 class BatchWorkers:
@@ -82,37 +91,37 @@ class BatchWorkers:
             self._workers.append(_Worker(own, process))
 
     def submit(self, numbers: Sequence[int]) -> Ticket:
-        """Begin to read these samples. Raises Unavailable if the worker has died."""
+        """Begin to read these samples. Raises Unavailable as `receive` does."""
         worker = self._workers[self._submitted % len(self._workers)]
         self._submitted += 1
-        size = batch_slots.head_bytes(len(numbers)) + self._source.batch_bytes(len(numbers))
-        slot = worker.free.pop() if worker.free else self._new_slot(size)
-        if slot.size_bytes < size:
-            slot = Slot(slot.number, size)  # the worker drops the one that had this number
-        batch_slots.columns(slot.memory, len(numbers))[0] = numbers
-        ticket = Ticket(worker, slot, len(numbers))
-        self._send(ticket)
+        ticket = Ticket(worker, np.array(numbers, np.int64))
+        worker.waiting.append(ticket)
+        self._exchange(worker)
         return ticket
 
     def receive(self, ticket: Ticket) -> Batch:
-        """Raises what reading raised, and Unavailable if the worker has died."""
+        """Raises what reading raised, and Unavailable if the worker has died or the operating system refuses memory."""
+        free = ticket.worker.free
         while True:
-            reply = self._reply(ticket)
+            slot, reply = self._answer(ticket)
             kind, _, value = _REPLY.unpack_from(reply)
-            if kind == _ERROR:
-                raise error_of(value, reply[_REPLY.size :].decode(errors="replace"))
             if kind == _DONE:
                 break
-            self._enlarge(ticket, value)
-        slot, free = ticket.slot, ticket.worker.free
+            if kind == _ERROR:
+                free.append(slot)
+                raise error_of(value, reply[_REPLY.size :].decode(errors="replace"))
+            with self._whole_message(ticket.worker):
+                self._send(ticket, Slot(slot.number, value + value // 4))  # most batches after it fit
         lent = slot.lend(lambda: free.append(slot))
-        numbers, starts, lengths = batch_slots.columns(lent, ticket.samples)
+        numbers, starts, lengths = batch_slots.columns(lent, len(ticket.numbers))
         return Batch(numbers, lent, starts, lengths)
 
     def discard(self, ticket: Ticket) -> None:
         """Wait until nothing is written to its slot any more. Raises Unavailable if the worker has died."""
-        self._reply(ticket)
-        ticket.worker.free.append(ticket.slot)
+        if ticket.slot is None:
+            ticket.is_dropped = True
+        else:
+            ticket.worker.free.append(self._answer(ticket)[0])
 
     def close(self) -> None:
         for worker in self._workers:
@@ -121,52 +130,76 @@ class BatchWorkers:
             worker.process.terminate()
             worker.process.join()
 
-    def _new_slot(self, size_bytes: int) -> Slot:
-        self._slots += 1
-        return Slot(self._slots, size_bytes)
-
-    def _enlarge(self, ticket: Ticket, size_bytes: int) -> None:
-        numbers = batch_slots.columns(ticket.slot.memory, ticket.samples)[0]
-        ticket.slot = Slot(ticket.slot.number, size_bytes + size_bytes // 4)  # most batches after it fit
-        batch_slots.columns(ticket.slot.memory, ticket.samples)[0] = numbers
-        self._send(ticket)
-
-    def _send(self, ticket: Ticket) -> None:
-        slot, worker = ticket.slot, ticket.worker
-        descriptor = slot.descriptor
+    def _answer(self, ticket: Ticket) -> tuple[Slot, bytes]:
+        """Wait for the reply. If Ctrl-C comes instead, the slot is free when the reply has come."""
+        worker = ticket.worker
         try:
-            with self._whole_message():
-                worker.pipe.send_bytes(_TASK.pack(slot.number, slot.size_bytes, ticket.samples, descriptor is not None))
-                if descriptor is not None:
-                    assert worker.process.pid is not None, "it was started"
-                    reduction.send_handle(worker.pipe, descriptor, worker.process.pid)
-        except OSError:
-            raise _ended(worker) from None
+            while ticket.reply is None:
+                worker.pipe.poll(None)  # Ctrl-C may come while nothing does
+                self._exchange(worker)
+        except BaseException:
+            ticket.is_dropped = True
+            raise
+        assert ticket.slot is not None, "it was answered"
+        return ticket.slot, ticket.reply
+
+    def _exchange(self, worker: _Worker) -> None:
+        """Take the replies that are there, and send batches. More of both than a pipe holds at a time would end in both
+        processes waiting for the other one to listen."""
+        while worker.pipe.poll():
+            with self._whole_message(worker):
+                reply = worker.pipe.recv_bytes()
+                ticket = worker.unanswered.pop(_REPLY.unpack_from(reply)[1])
+                ticket.reply = reply
+                worker.has_answered = True
+                if ticket.is_dropped and ticket.slot is not None:
+                    worker.free.append(ticket.slot)
+        while worker.waiting and len(worker.unanswered) < _MAX_UNANSWERED:
+            with self._whole_message(worker):
+                ticket = worker.waiting.popleft()
+                if not ticket.is_dropped:
+                    self._send(ticket, self._free_slot(worker, len(ticket.numbers)))
+
+    def _free_slot(self, worker: _Worker, samples: int) -> Slot:
+        size = batch_slots.head_bytes(samples) + self._source.batch_bytes(samples)
+        if not worker.free:
+            self._slots += 1
+            return Slot(self._slots, size)
+        slot = worker.free.pop()
+        return slot if slot.size_bytes >= size else Slot(slot.number, size)  # the worker drops the other one
+
+    def _send(self, ticket: Ticket, slot: Slot) -> None:
+        worker, samples, descriptor = ticket.worker, len(ticket.numbers), slot.descriptor
+        batch_slots.columns(slot.memory, samples)[0] = ticket.numbers
+        ticket.slot, ticket.reply = slot, None
+        worker.unanswered[slot.number] = ticket
+        try:
+            worker.pipe.send_bytes(_TASK.pack(slot.number, slot.size_bytes, samples, descriptor is not None))
+            if descriptor is not None:
+                assert worker.process.pid is not None, "it was started"
+                reduction.send_handle(worker.pipe, descriptor, worker.process.pid)
         finally:
             slot.close_descriptor()
 
     @contextlib.contextmanager
-    def _whole_message(self) -> Iterator[None]:
+    def _whole_message(self, worker: _Worker) -> Iterator[None]:
         self.is_broken = True
-        yield
+        try:
+            yield
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise _ended(worker) from None
+        except OSError as error:  # the worker lives, and may wait for the rest of the message
+            raise Unavailable(
+                f"a batch cannot be handed to a loader process: {error}; a batch that the training keeps takes a "
+                "descriptor (`ulimit -n`) and memory: keep fewer, or raise the limit"
+            ) from error
         self.is_broken = False
-
-    def _reply(self, ticket: Ticket) -> bytes:
-        worker = ticket.worker
-        while ticket.slot.number not in worker.replies:
-            try:
-                worker.pipe.poll(None)  # Ctrl-C may come while nothing does
-                with self._whole_message():
-                    reply = worker.pipe.recv_bytes()
-                    worker.replies[_REPLY.unpack_from(reply)[1]] = reply
-            except (EOFError, OSError):
-                raise _ended(worker) from None
-        return worker.replies.pop(ticket.slot.number)
 
 
 def _ended(worker: _Worker) -> Unavailable:
     worker.process.join()
-    return Unavailable(f"a loader process ended early with exit code {worker.process.exitcode}; {SPAWN_HINT}")
+    hint = "" if worker.has_answered else f"; {SPAWN_HINT}"
+    return Unavailable(f"a loader process ended early with exit code {worker.process.exitcode}{hint}")
 
 
 def _work(source: _Opener, pipe: Connection, inherited: list[Connection]) -> None:

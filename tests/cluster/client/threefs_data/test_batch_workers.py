@@ -1,11 +1,14 @@
 import multiprocessing
 import os
+import resource
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from threefs_data import Dataset, pack
+from threefs_data.batch import Batch
 from threefs_data.batch_workers import BatchWorkers
 
 from tests.harness.local_files import LocalFiles
@@ -71,6 +74,73 @@ def test_a_discarded_batch_leaves_its_memory_to_others(workers: BatchWorkers) ->
     for _ in range(4):
         workers.discard(workers.submit([1, 2, 3]))
     assert workers._slots == 2
+
+
+def test_more_batches_than_pipes_have_room_for_are_ahead_of_the_training(fs: LocalFiles) -> None:
+    """Both processes waited for the other one to take what they sent."""
+    workers = BatchWorkers(Dataset(fs, "/ds"), 1, "fork")
+    tickets = [workers.submit([number]) for number in range(1000)]
+    for number, ticket in enumerate(tickets):
+        assert bytes(workers.receive(ticket).samples[0]) == SAMPLES[number]
+    workers.close()
+
+
+def test_batches_that_no_worker_has_begun_are_discarded_unread(workers: BatchWorkers) -> None:
+    tickets = [workers.submit([number]) for number in range(200)]
+    for ticket in reversed(tickets):
+        workers.discard(ticket)
+    assert read(workers, [7]) == [SAMPLES[7]]
+    assert workers._slots == 32
+
+
+def test_a_training_that_keeps_more_batches_than_it_may_have_descriptors_is_told_so(workers: BatchWorkers) -> None:
+    """It waited for a worker that lived, and that waited for a descriptor."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kept: list[Batch] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, before[1]))
+    try:
+        with pytest.raises(Unavailable, match="Too many open files; a batch that the training keeps"):
+            while len(kept) < 100:
+                kept.append(workers.receive(workers.submit([len(kept)])))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert workers.is_broken
+    assert [bytes(batch.samples[0]) for batch in kept] == SAMPLES[: len(kept)]
+
+
+def test_an_error_leaves_its_memory_to_others(fs: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "ds" / "shard-00000.records").write_bytes(b"nonsense")
+    workers = BatchWorkers(Dataset(fs, "/ds"), 1, "fork")
+    for _ in range(5):
+        with pytest.raises(Corrupt):
+            read(workers, [0])
+    assert workers._slots == 1
+    workers.close()
+
+
+class Held(LocalFiles):
+    """Reads when it has a file `go`."""
+
+    def read_batch(self, *arguments: object, **named: object) -> list[memoryview]:
+        while not self._at("go").exists():
+            time.sleep(0.01)
+        return super().read_batch(*arguments, **named)  # type: ignore[arg-type]
+
+
+def test_a_wait_that_was_broken_off_leaves_its_memory_to_others(fs: LocalFiles, tmp_path: Path) -> None:
+    workers = BatchWorkers(Dataset(Held(fs.root), "/ds"), 1, "fork")
+    ticket = workers.submit([1])
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(KeyboardInterrupt):
+        workers.receive(ticket)
+    signal.signal(signal.SIGALRM, before)
+    (tmp_path / "go").touch()
+    assert not workers.is_broken and read(workers, [7]) == [SAMPLES[7]]
+    tickets = [workers.submit([number]) for number in (8, 9)]
+    assert [bytes(workers.receive(each).samples[0]) for each in tickets] == SAMPLES[8:10]
+    assert workers._slots == 2
+    workers.close()
 
 
 def test_an_error_arrives_and_the_worker_goes_on(fs: LocalFiles, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ import mmap
 import os
 
 import numpy as np
+import pytest
 from threefs_data import batch_slots
 from threefs_data.batch_slots import Slot
 
@@ -35,3 +36,10 @@ def test_a_worker_sees_the_same_memory() -> None:
     slot.close_descriptor()
     slot.close_descriptor()
     assert not os.path.exists(f"/proc/self/fd/{descriptor}")
+
+
+def test_memory_that_is_refused_leaves_no_descriptor() -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ValueError, match="empty"):
+        Slot(1, 0)
+    assert os.listdir("/proc/self/fd") == before
