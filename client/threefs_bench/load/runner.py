@@ -65,6 +65,7 @@ class _Process:
         self.result: Result | None = None
         self.state = "prepare"
         self.prepared = 0
+        self.done = 0  # operations, with those that are not measured
         self.elapsed_s = 0.0
         self.counts: dict[str, list[int]] = {}
         self._changed = changed
@@ -100,7 +101,7 @@ class _Process:
         kind = event["event"]
         if kind == "progress":
             self.state, self.prepared, self.elapsed_s = event["state"], event["prepared"], event["elapsed_s"]
-            self.counts = event["counts"]
+            self.done, self.counts = event["done"], event["counts"]
         elif kind == "done":
             self.result, self.state = Result.from_json(event["result"]), "end"
         self._changed(self, kind)
@@ -258,8 +259,8 @@ class Runner:
             await CLOCK.sleep(_CHECK_S)
             now_s = CLOCK.monotonic()
             self._report()
-            amounts = [(process.prepared, dict(process.counts), process.state) for process in self._processes]
-            if amounts != last:
+            amounts = [(process.prepared, process.done, process.state) for process in self._processes]
+            if amounts != last or self._snapshot.ready:  # other hosts may take longer to prepare
                 last, moved_s = amounts, now_s
             if now_s - moved_s > self._stall_s and not self._stopped:
                 self._stalled = True

@@ -152,10 +152,12 @@ class Tally:
         self.begin_s = begin_s
         self.kinds: dict[str, Kind] = {}
         self.last_s = 0.0
+        self.done = 0  # operations, with those of the ramp
         self._waiting: dict[str, list[int]] = {}
 
     def add(self, kind: str, began_s: float, ended_s: float, operations: int, transferred: int) -> None:
         """`operations` of one call, which took the same time each."""
+        self.done += operations
         if began_s < self.begin_s:
             return
         found = self.kinds.get(kind)

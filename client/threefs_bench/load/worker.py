@@ -145,6 +145,7 @@ class Worker:
                     "event": "progress",
                     "state": state,
                     "prepared": self._prepared,
+                    "done": sum(tally.done for tally in self._engine.tallies),
                     "elapsed_s": elapsed_s,
                     "counts": {kind: list(count) for kind, count in counts.items()},
                 }

@@ -100,6 +100,36 @@ async def test_a_run_that_was_stopped_as_it_stood_still_has_an_error(tmp_path: P
     assert "nothing was transferred for 0 s" in found.results[0][0].error
 
 
+async def standing_still(text: str, directory: Path, state: str, *, hold: bool) -> Run:
+    """A run that may stand still for two seconds from this state on, which lasts longer."""
+    jobs = job_file.parse_text(text, "x", {"ioengine": "posix", "directory": str(directory)})
+    reached = asyncio.Event()
+
+    def show(snapshot: Snapshot) -> None:
+        if snapshot.state == state and snapshot.ready == hold:
+            reached.set()
+
+    made = Runner(jobs, show, hold=hold)
+    running = asyncio.create_task(made.run())
+    await reached.wait()
+    made._stall_s = 2
+    if hold:
+        await asyncio.sleep(3)
+        made.release()
+    return await running
+
+
+async def test_a_ramp_that_transfers_is_no_standstill(tmp_path: Path) -> None:
+    text = "[a]\nsize=64k\nrate_iops=50\nramp_time=5\nruntime=1\ntime_based"
+    found = await standing_still(text, tmp_path, "ramp", hold=False)
+    assert not found.results[0][0].errno and found.results[0][0].operations
+
+
+async def test_a_host_that_waits_for_others_does_not_stand_still(tmp_path: Path) -> None:
+    found = await standing_still("[a]\nsize=64k", tmp_path, "prepare", hold=True)
+    assert not found.results[0][0].errno and found.results[0][0].operations == 16
+
+
 def test_processes_are_bounded() -> None:
     jobs = job_file.parse_text("[a]\nsize=64k\nnumjobs=600\n[b]\nsize=64k\nnumjobs=600", "x")
     with pytest.raises(InvalidArgument, match="1200 processes"):

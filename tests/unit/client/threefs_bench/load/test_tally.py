@@ -59,7 +59,7 @@ def test_what_begins_in_the_ramp_does_not_count() -> None:
     tally.settle()
     read = tally.kinds["read"]
     assert (read.operations, read.bytes, read.short, read.latencies.count) == (5, 20480, 2, 5)
-    assert tally.last_s == 10.002 and read.latencies.min_ns == pytest.approx(10**6, abs=2)
+    assert tally.done == 6 and tally.last_s == 10.002 and read.latencies.min_ns == pytest.approx(10**6, abs=2)
 
 
 def result() -> Result:
