@@ -197,7 +197,8 @@ Examples:
 @click.argument("second")
 @cluster_options
 def diff(selector: ClusterSelector, first: str, second: str) -> None:
-    """Compare two checkpoints tensor by tensor, however they were sharded. Exit code 1: they differ."""
+    """Compare two checkpoints tensor by tensor, however they were sharded. Exit code 1: their tensors differ. Other
+    metadata are told, and do not count."""
     with _connected(selector) as fs:
         found = comparison.compare(fs, first, second)
     if selector.as_json:
@@ -214,6 +215,8 @@ def diff(selector: ClusterSelector, first: str, second: str) -> None:
             if len(names) > _SHOWN:
                 click.echo(f"{title}: and {len(names) - _SHOWN} more")
         click.echo(f"{output.count_of(len(found.same), 'tensor is', 'tensors are')} the same")
+        if not found.same_metadata:
+            click.echo("the metadata of the user are not the same")
     click.get_current_context().exit(0 if found.equal else 1)
 
 

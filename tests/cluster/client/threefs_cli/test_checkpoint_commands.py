@@ -52,6 +52,7 @@ def test_they_are_compared(threefs: CommandLine, root: str) -> None:
     found = threefs.run("ckpt", "diff", FIRST, SECOND)
     assert found.exit_code == 1
     assert "other content: model.w" in found.output and "1 tensor is the same" in found.output
+    assert "other content: model.p" in found.output and "metadata of the user are not the same" in found.output
     assert threefs.json("ckpt", "diff", FIRST, FIRST)["equal"] is True
 
 
@@ -126,5 +127,5 @@ def test_directories_of_torch(threefs: CommandLine, root: str, tmp_path: Path) -
     found = threefs.run("ckpt", "import", str(directory), f"{root}/of-torch")
     assert found.exit_code == 2 and "--format dcp imports one" in found.stderr
     assert threefs.json("ckpt", "import", str(directory), f"{root}/of-torch", "--format", "dcp")["left_out"] == []
-    assert "2 tensors are the same" in threefs.run("ckpt", "diff", SECOND, f"{root}/of-torch").output
+    assert "3 tensors are the same" in threefs.run("ckpt", "diff", SECOND, f"{root}/of-torch").output
     threefs.ok("ckpt", "rm", f"{root}/of-torch")
