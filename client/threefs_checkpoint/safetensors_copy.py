@@ -54,14 +54,13 @@ def import_file(fs: FileSystem, file: Path, path: str, **options: Any) -> Mappin
     with file.open("rb") as opened:
         length = safetensors_format.header_bytes(opened.read(LENGTH_BYTES), file_bytes, str(file))
         header = safetensors_format.decode_header(opened.read(length), file_bytes, str(file))
+    content = np.memmap(file, np.uint8, "r")  # one for all tensors: each takes a descriptor
     state = {}
     for name, info in header.tensors.items():
         if info.dtype not in _ELEMENT_NAMES:
             raise NotSupported(f"{file}: tensor {name!r} is {info.dtype}, which a checkpoint cannot hold")
         kind = ELEMENT_TYPES[_ELEMENT_NAMES[info.dtype]]
-        array: Any = np.empty(info.shape, kind.carrier)
-        if info.nbytes:
-            array = np.memmap(file, kind.carrier, "r", info.offset, info.shape)
+        array = content[info.offset : info.offset + info.nbytes].view(kind.carrier).reshape(info.shape)
         state[name] = Shard(array, info.shape, (0,) * len(info.shape), kind.name)
     save(fs, path, state, metadata=dict(header.metadata), **options)
     return header.metadata

@@ -1,3 +1,5 @@
+import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +46,18 @@ def test_what_is_exported_and_imported_is_the_same_bit_by_bit(fs: CheckpointFile
         assert first[name].tobytes() == second[name].tobytes()
     assert read_index(fs, "/d").tensors["half"].dtype == "bfloat16"
     assert read_index(fs, "/d").metadata == {"step": "0"}
+
+
+def test_a_file_of_more_tensors_than_a_process_may_have_descriptors_is_imported(fs: CheckpointFiles) -> None:
+    save(fs, "/c", {f"w.{number}": np.full(3, number, np.int16) for number in range(200)}, chunk_bytes=256)
+    file = exported(fs)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 100, before[1]))
+    try:
+        import_file(fs, file, "/d", chunk_bytes=128)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert load(fs, "/d")["w.199"].tolist() == [199] * 3
 
 
 def test_the_library_safetensors_reads_what_is_exported(fs: CheckpointFiles) -> None:
