@@ -3,6 +3,7 @@
 DataLoader reads ahead, so only the training knows how many batches it got: it counts them and asks for the position.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,7 +23,9 @@ class BatchNumbers:
 
     DataLoader(dataset, batch_sampler=BatchNumbers(dataset, global_batch=256), collate_fn=..., num_workers=4)
 
-    The position is in memory that worker processes share, so persistent workers begin each epoch where it is.
+    The position is in memory that worker processes share, so persistent workers begin each epoch where it is. They
+    begin their first one where it was when they were started: one that comes late must not follow a training that has
+    gone on.
     """
 
     def __init__(
@@ -39,8 +42,9 @@ class BatchNumbers:
         self.order = order or Shuffled(len(source))
         self.schedule = Schedule(self.order.samples, global_batch, rank, world, drop_last)
         self._fingerprint = fingerprint(source, self.order)
-        first = Position(seed)
-        self._shared = torch.tensor([first.seed, 0, 0], dtype=torch.int64).share_memory_()
+        self._own = Position(seed, fingerprint=self._fingerprint)
+        self._shared = torch.tensor([self._own.seed, 0, 0], dtype=torch.int64).share_memory_()
+        self._process = os.getpid()  # that has iterated, or made this
 
     @property
     def position(self) -> Position:
@@ -50,12 +54,16 @@ class BatchNumbers:
     @position.setter
     def position(self, position: Position) -> None:
         self._shared[:] = torch.tensor([position.seed, position.epoch, position.consumed])
+        self._own = position
 
     def __len__(self) -> int:
         return self.schedule.remaining(self.position.consumed)
 
     def __iter__(self) -> Iterator[list[int]]:
-        position = self.position
+        is_new, self._process = self._process != os.getpid(), os.getpid()
+        return self._from(self._own if is_new else self.position)
+
+    def _from(self, position: Position) -> Iterator[list[int]]:
         for places in self.schedule.batches(position.consumed):
             numbers: list[int] = self.order.numbers(position.seed, position.epoch, places).tolist()
             yield numbers
@@ -87,11 +95,14 @@ class IterableBatches(IterableDataset):  # type: ignore[misc]
         return len(self.numbers)
 
     def __iter__(self) -> Iterator[list[bytes]]:
+        return self._read(iter(self.numbers))
+
+    def _read(self, batches: Iterator[list[int]]) -> Iterator[list[bytes]]:
         worker = get_worker_info()
         first, step = (worker.id, worker.num_workers) if worker else (0, 1)
         source = reopened(self._source)
         try:
-            for index, numbers in enumerate(self.numbers):
+            for index, numbers in enumerate(batches):
                 if index % step == first:
                     location = source.locate(numbers)
                     samples = source.read_into(location, memoryview(bytearray(location.nbytes)))

@@ -1,3 +1,4 @@
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,35 @@ def test_epochs_are_those_of_the_own_loader(dataset: Dataset, kind: str, options
         assert found == expected(dataset, epoch)
         assert len(found) == len(numbers) == 7
         numbers.advance(len(found))
+
+
+def late(worker: int) -> None:
+    """The second worker begins when the training has the batch of the first one."""
+    time.sleep(worker)
+
+
+@pytest.mark.parametrize("kind", ["map", "iterable"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_workers": 2, "multiprocessing_context": "fork", "worker_init_fn": late},
+        {"num_workers": 2, "multiprocessing_context": "fork", "worker_init_fn": late, "persistent_workers": True},
+        {"num_workers": 2, "multiprocessing_context": "spawn", "worker_init_fn": late},
+    ],
+    ids=["alone", "fork", "persistent", "spawn"],
+)
+def test_a_training_may_count_each_batch_when_it_has_it(dataset: Dataset, kind: str, options: dict[str, Any]) -> None:
+    from threefs_data.torch_batches import BatchNumbers
+
+    numbers = BatchNumbers(dataset, global_batch=32, seed=3)
+    loader = torch_loader(dataset, kind, numbers, **options)
+    for epoch in range(2):
+        found = []
+        for batch in loader:
+            found.append(batch)
+            numbers.advance(1)
+        assert found == expected(dataset, epoch)
 
 
 @pytest.mark.parametrize("kind", ["map", "iterable"])
