@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 from threefs_manager.store.restore_inquiry import Inquiry
-from threefs_storage.chain import kept_version
 from threefs_storage.engine import record_store
 
 from tests.harness.seeded_random import SeededRandom
@@ -48,7 +47,7 @@ _PAUSE_S = (0.5, 4.0)
 _TABLES = 0.3
 _INQUIRY_S = 8 * LEASE_S
 _ENDS_S = 2 * LEASE_S  # until a node that is in no plan has heard of it
-_CHAIN_NOTE = record_store._NOTES + kept_version._NAME.encode()
+_CHAIN_NOTE = record_store._CHAIN_KEY
 
 
 class MovingMembers:

@@ -42,6 +42,8 @@
     jam HOST FOR                                       what is to be written to its disk is written only afterwards;
                                                        its table of records works
     exchange HOST                                      its disk is exchanged, while it has no power
+    copy HOST                                          of its disk
+    revert HOST                                        that copy takes the place of its disk, while it has no power
     scrub HOST                                         looks at all that it has
     sound                                              no replica has ever met damage
     rest                                               nothing that was lent, locked or begun is left
@@ -68,6 +70,7 @@ from threefs_client.data.reads import ReadFile
 from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.target import Target
 
+from tests.harness.simulated.disk import Image
 from tests.harness.simulated.loop import KERNEL, Process
 from tests.sim import audit
 from tests.sim.faults import Faults, Step
@@ -156,6 +159,7 @@ class _Stage(FileLines):
         self._chunk = ChunkId(_INODE, 0)
         self._timeouts: dict[str, float] = {}
         self._fences: dict[str, int] = {}  # by client
+        self._copies: dict[str, Image] = {}  # of disks, by host
         world.listeners.append(self._hear)
 
     def _hear(self, host: str, event: str, chunk: Any, facts: dict[str, Any]) -> None:
@@ -461,6 +465,13 @@ class _Stage(FileLines):
     async def _exchange(self, host: str) -> None:
         assert host in self._world.fabric.down, f"{host} has power"
         self._world.disks[host].wipe()
+
+    async def _copy(self, host: str) -> None:
+        self._copies[host] = self._world.disks[host].copied()
+
+    async def _revert(self, host: str) -> None:
+        assert host in self._world.fabric.down, f"{host} has power"
+        self._world.disks[host].restore(self._copies[host])
 
     async def _scrub(self, host: str) -> None:
         scrubber = self._world.storages[host].storage.scrubber

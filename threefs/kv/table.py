@@ -204,7 +204,9 @@ class Table:
     @property
     def change(self) -> int:
         """The number of the newest change, durable or not."""
-        return int(self._store.latest_sequence_number())
+        if self._sequence is not None:
+            return self._sequence
+        return self._checked(lambda: int(self._store.latest_sequence_number()))
 
     async def reopen(self) -> None:
         """After a full disk: take writes again if there is room now. All earlier writes are there, and durable. No view

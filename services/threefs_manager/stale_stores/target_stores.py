@@ -1,6 +1,6 @@
 """Generations of stores: the newest change that each target's store has reported, so that an older copy is found (I15).
 
-A store counts its changes, and a target reports the newest one that is durable, its generation. That number only rises.
+A store counts the changes of its chunks, and a target reports the newest durable one, its generation. It only rises.
 When a lastsrv target returns with a lower one, an older copy of its disk is in its place. It does not have everything
 that was acknowledged, so it must not serve alone. A target that is filled anew by another one starts again with the
 generation that it reports then.

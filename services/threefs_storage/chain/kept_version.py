@@ -14,15 +14,15 @@ from threefs.kv import records
 from threefs.routing import Chain, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.record_store import CHAIN_NOTE
 
-_NAME = "chain"
 _LOG = structlog.get_logger()
 
 
 def read(engine: ChunkEngine) -> pb.KeptChain | None:
     """The stored version; None if there is none. Raises Corrupt, Unavailable."""
-    value = engine.note(_NAME)
-    return None if value is None else records.decode(value, pb.KeptChain, _NAME.encode())
+    value = engine.note(CHAIN_NOTE)
+    return None if value is None else records.decode(value, pb.KeptChain, CHAIN_NOTE.encode())
 
 
 def load(engine: ChunkEngine) -> pb.KeptChain | None:
@@ -58,7 +58,7 @@ async def save(engine: ChunkEngine, target_id: TargetId, chain_id: ChainId, rout
     members = [routing_module.target_to_wire(routing.targets[member.target_id]) for member in chain.members]
     fresh = pb.KeptChain(chain=routing_module.chain_to_wire(chain), targets=members)
     try:
-        await engine.keep_note(_NAME, records.encode(fresh))
+        await engine.keep_note(CHAIN_NOTE, records.encode(fresh))
     except ThreefsError as error:
         _LOG.warning("a chain version cannot be stored", chain=chain_id, version=chain.version, error=str(error))
 

@@ -35,6 +35,7 @@ class Written:
     writes: Sequence[Write] = field(default=())
     fresh: Block | None = None  # the block that was taken for it
     blobs: Mapping[BlobKey, bytes] = field(default_factory=dict)
+    counts: bool = True  # for the generation of the store; False: only the place of its content is another one
 
 
 class ChunkWriter:

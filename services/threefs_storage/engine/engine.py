@@ -362,8 +362,7 @@ class ChunkEngine:
         return sorted(self._store.pending)
 
     @property
-    def generation(self) -> int:
-        """The number of the newest change of the store that survives a crash. It only rises."""
+    def generation(self) -> int:  # of the newest change of a chunk that survives a crash; it only rises
         return self._store.generation
 
     def space(self) -> Space:  # of a disk that does not say any more what it has, nothing: it has failed
@@ -460,10 +459,11 @@ class ChunkEngine:
 
     async def _make_durable(
         self, chunk: ChunkId, before: Record, after: Record, written: Written, check: Check | None = None
-    ) -> None:
-        """Write the record `after` in the place of `before`."""
+    ) -> None:  # writes the record `after` in the place of `before`
         try:
-            await self.committer.commit(chunk, after, written.file, written.writes, written.blobs, check)
+            await self.committer.commit(
+                chunk, after, written.file, written.writes, written.blobs, check, written.counts
+            )
         except ThreefsError as error:
             if self._store.failure is not None or isinstance(error, Corrupt):  # either record may be in the table
                 self.fail(self._store.failure or error)

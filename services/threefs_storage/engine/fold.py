@@ -35,7 +35,8 @@ class ChunkFolder:
             await self._writer.read_old(version, 0, content[:length])
             whole = ContentPlan(length, 0, 0, length)
             update = replacement(version)
-            return await self._writer.write_whole(blob, None, update, whole, content[:length], reserve)
+            written = await self._writer.write_whole(blob, None, update, whole, content[:length], reserve)
+            return replace(written, counts=False)
         finally:
             self._writer.scratch.give(content)
 
@@ -73,7 +74,7 @@ class ChunkFolder:
             await self._writer.read_old(version, begin, memoryview(content))
             writes.append((place + begin, [content]))
         if base == version.length:
-            return Written(folded, file, writes)
+            return Written(folded, file, writes, counts=False)
         moved = await self._writer.scratch.take(version.length - base)
         try:
             tail = moved[: version.length - base]
@@ -84,4 +85,4 @@ class ChunkFolder:
                 await self._writer.write_behind(folded, place + base, [tail])
         finally:
             self._writer.scratch.give(moved)
-        return Written(folded, file, writes)
+        return Written(folded, file, writes, counts=False)

@@ -31,6 +31,7 @@ class _Item:
     writes: Sequence[Write]
     blobs: Mapping[BlobKey, bytes]
     check: Check | None
+    counts: bool
     written: asyncio.Future[int]
 
 
@@ -53,8 +54,10 @@ class GroupCommit:
         writes: Sequence[Write],
         blobs: Mapping[BlobKey, bytes] = _NO_BLOBS,
         check: Check | None = None,
+        counts: bool = True,
     ) -> None:
-        """Do the writes, and make them and earlier writes to `file` durable, then the record with its new blobs.
+        """Do the writes, and make them and earlier writes to `file` durable, then the record with its new blobs. With
+        `counts` that raises the generation of the store.
 
         After an error of the disk, or of `check`, the record was not written. After an error of the table it may have
         been.
@@ -64,10 +67,10 @@ class GroupCommit:
             if self._is_alone() and (file is None or file.sync_now(writes)):
                 if check is not None:
                     check()
-                number = self._store.write({chunk: record}, blobs)
+                number = self._store.write({chunk: record}, blobs, counts=counts)
             else:
                 written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-                self._queue.append(_Item(chunk, record, file, writes, blobs, check, written))
+                self._queue.append(_Item(chunk, record, file, writes, blobs, check, counts, written))
                 if self._task is None:
                     self._task = asyncio.create_task(self._run())
                 number = await written
@@ -114,7 +117,8 @@ class GroupCommit:
         good = [item for item in batch if not item.written.done()]
         if good:
             blobs = {key: data for item in good for key, data in item.blobs.items()}
-            number = self._store.write({item.chunk: item.record for item in good}, blobs)
+            counts = any(item.counts for item in good)
+            number = self._store.write({item.chunk: item.record for item in good}, blobs, counts=counts)
             for item in good:
                 item.written.set_result(number)
 

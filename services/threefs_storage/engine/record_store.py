@@ -1,5 +1,5 @@
 """The records of chunks in a table, behind a bounded cache of decoded ones. Blobs of chunks and notes of the target lie
-beside them.
+beside them, and the generation of the store.
 
 A blob is written and removed in one write of the table with the record that names it, or names it no more. So after a
 crash, no record names a missing blob, and there is no blob that no record names.
@@ -15,6 +15,7 @@ from threefs.ids import ChunkId
 from threefs.kv.engine_api import Pair
 from threefs.layout import FENCE_CHUNK
 from threefs_storage.engine.chunk_record import Record, Version, corrected, decode, encode
+from threefs_storage.engine.generation import Generation
 from threefs_storage.engine.overlay import BlobKey, OverlayLimits, range_of_blobs
 
 _PAGE = 512
@@ -27,6 +28,10 @@ _IDENTITY_KEY = _NOTES + b"store"
 _IDENTITY_BYTES = 8
 #: The note that keeps the logical time of the chain, in minutes.
 LOGICAL_TIME = "age"
+#: The note that keeps the newest version of the chain. Each release writes it before its target acts in that version.
+CHAIN_NOTE = "chain"
+_CHAIN_KEY = _NOTES + CHAIN_NOTE.encode()
+_GENERATION_KEY = _NOTES + b"generation"
 _ANY_FENCE = 1 << 64
 
 
@@ -38,6 +43,8 @@ class RecordTable(Protocol):
     failure: ThreefsError | None
     durable_change: int  # the newest change that survives a crash, counted since the table was made
 
+    @property
+    def change(self) -> int: ...
     def get(self, key: bytes) -> bytes | None: ...
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]: ...
     def write(self, changes: Mapping[bytes, bytes | None]) -> int: ...
@@ -71,6 +78,9 @@ class RecordStore:
         self._unsaved_notes: dict[bytes, bytes] = {}  # notes that found no room yet
         #: Durable ones, which a table that has failed cannot tell any more. At the start all are durable.
         self._kept_notes = dict(table.scan(_NOTES, _AFTER_NOTES))
+        self._generation = Generation(
+            table, self._kept_notes.pop(_GENERATION_KEY, None), self._kept_notes.get(_CHAIN_KEY, b"")
+        )
         self.set_cached_records(cached_records)
         self._young: dict[ChunkId, Record | None] = {}
         self._old: dict[ChunkId, Record | None] = {}
@@ -85,8 +95,8 @@ class RecordStore:
 
     @property
     def generation(self) -> int:
-        """The newest change that survives a crash, counted since the store was made."""
-        return self._table.durable_change
+        """That of the newest change of a chunk that survives a crash. It only rises."""
+        return self._generation.durable
 
     @property
     def failure(self) -> ThreefsError | None:
@@ -112,9 +122,16 @@ class RecordStore:
         data = self._get(chunk.key())
         return Record() if data is None else _readable(chunk, data)
 
-    def write(self, records: Mapping[ChunkId, Record | None], blobs: Mapping[BlobKey, bytes] | None = None) -> int:
+    def write(
+        self,
+        records: Mapping[ChunkId, Record | None],
+        blobs: Mapping[BlobKey, bytes] | None = None,
+        *,
+        counts: bool = True,
+    ) -> int:
         """Write records with their new blobs, remove the blobs that they name no more, and return the number of the
-        write for `flush`. After NoSpace, Unavailable or Corrupt, nothing was written."""
+        write for `flush`. With `counts` it raises the generation. After NoSpace, Unavailable or Corrupt, nothing was
+        written."""
         rows: dict[bytes, bytes | None] = {}
         grown = 0
         for chunk, record in records.items():
@@ -123,7 +140,7 @@ class RecordStore:
             rows.update((BlobKey(chunk, number).encoded(), None) for number in before.keys() - after.keys())
             grown += sum(after.values()) - sum(before.values())
         rows.update((key.encoded(), data) for key, data in (blobs or {}).items())
-        number = self._write(rows)
+        number = self._write(rows, counts=counts)
         self.blob_bytes += grown
         for chunk, record in records.items():
             self.update_indexes(chunk, record)
@@ -184,8 +201,14 @@ class RecordStore:
         Corrupt."""
         key = _NOTES + name.encode()
         self._unsaved_notes[key] = value
-        await self.flush(self._write({key: value}))
+        await self.flush(self._write(self._with_generation({key: value})))
         self._note_saved({key: value})
+
+    def _with_generation(self, notes: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
+        """The rows to write for these notes."""
+        if _CHAIN_KEY not in notes:
+            return dict(notes)
+        return {**notes, _GENERATION_KEY: self._generation.row_with(notes[_CHAIN_KEY])}
 
     def _note_saved(self, notes: Mapping[bytes, bytes]) -> None:
         for key, value in notes.items():
@@ -263,7 +286,7 @@ class RecordStore:
         await self._table.reopen()
         if self._unsaved_notes:
             notes = dict(self._unsaved_notes)
-            await self._table.flush(self._table.write(notes))
+            await self._table.flush(self._table.write(self._with_generation(notes)))
             self._note_saved(notes)
 
     async def close(self) -> None:
@@ -315,11 +338,17 @@ class RecordStore:
         begin = b"" if after is None else after.key() + b"\0"
         return [(chunk, _readable(chunk, data)) for chunk, data in islice(self.rows(begin, AFTER_ALL_CHUNKS), limit)]
 
-    def _write(self, rows: Mapping[bytes, bytes | None]) -> int:
+    def _write(self, rows: dict[bytes, bytes | None], *, counts: bool = False) -> int:
         """A table that takes no more writes is reported whatever was written: after a full disk it has to be opened
         again even if clients write nothing."""
         try:
-            return self._table.write(rows)
+            if counts:
+                rows[_GENERATION_KEY] = self._generation.next_row()
+            elif not self._generation.is_kept:
+                rows[_GENERATION_KEY] = self._generation.row()
+            number = self._table.write(rows)
+            self._generation.on_written(counts=counts)
+            return number
         except Corrupt as error:  # the table met damage while sorting
             self.on_failure(error)
             raise

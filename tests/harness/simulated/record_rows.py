@@ -22,6 +22,7 @@ class Rows:
         """The same rows, all of them durable."""
         copy = Rows()
         copy.keys, copy.values, copy.size_bytes = list(self.keys), dict(self.values), self.size_bytes
+        copy.changes = self.changes
         return copy
 
     def scan(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> list[Pair]:

@@ -30,6 +30,10 @@ class SimTable:
         rows.undo.clear()  # recovery has read the log and made it durable
         self.durable_change = rows.changes
 
+    @property
+    def change(self) -> int:
+        return self._rows.changes
+
     def get(self, key: bytes) -> bytes | None:
         self._check_readable()
         return self._rows.values.get(key)

@@ -56,6 +56,28 @@ MEMBERS = {
         well
         read c2 old
     """,
+    "all die, and the first to return has an older copy of its disk, in which its process writes (I15)": """
+        write c1 old
+        then
+        copy middle
+        write c1 new
+        then
+        wait 3
+        at 0 do power head 40
+        at 0 do power tail 40
+        at 0 do power middle 1
+        wait 0.5
+        revert middle
+        at 8 do kill middle 0.5
+        at 16 do kill middle 0.5
+        at 24 do kill middle 0.5
+        at 32 do kill middle 0.5
+        wait 36
+        ask c2 new
+        outcome "ask new" done
+        well
+        read c2 new
+    """,
     "a disk is exchanged in no time (R8)": """
         write c1 old
         then

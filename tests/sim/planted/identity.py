@@ -6,9 +6,10 @@ from threefs_client.metadata.lease import Lease
 from threefs_client.metadata.locks import LockOwner
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_meta.store import identity
+from threefs_storage.engine import generation
 from threefs_storage.engine.record_store import RecordStore
 
-from tests.sim.planted.registry import plant_for, put
+from tests.sim.planted.registry import plant, plant_for, put
 from threefs.cluster.registration import Registration
 from threefs.errors import NotAuthorised
 from threefs.kv.engine_api import Transaction
@@ -27,6 +28,21 @@ def older_copy_of_the_managers_store_is_served() -> None:
     put(StaleStoreDetector, "check", lambda self, request, **kind: None)
     put(StaleStoreDetector, "check_chains", lambda self, routing, request: None)
     put(StaleStoreDetector, "confirmed", True)
+
+
+@plant
+def own_writes_bring_an_older_copy_up_to_date() -> None:
+    """I15: the process of an older copy of a disk writes notes, until the copy counts as the newest disk."""
+    put(RecordStore, "generation", property(lambda self: self._table.durable_change))
+
+
+@plant_for(
+    "unit/services/threefs_storage/engine/test_generation.py"
+    "::test_a_store_is_never_older_than_what_an_earlier_release_has_reported_of_it"
+)
+def changes_of_an_earlier_release_are_overlooked() -> None:
+    """The newest disk is taken for an older copy after the way back to an earlier release."""
+    put(generation, "crc32c", lambda data: 0)
 
 
 @plant_for(f"{_IDENTITIES}::test_a_copy_from_before_the_last_inode_number_is_refused_however_young_it_is")
