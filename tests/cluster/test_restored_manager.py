@@ -195,6 +195,7 @@ def test_a_target_that_a_move_has_made_since_the_backup_has_what_was_acknowledge
             program.launch()
         assert read(cluster) == SINCE
         wait_for_states(threefs, {101: "serving", added: "serving"})
+        assert {node["node_id"]: node["domain"] for node in status(threefs)["nodes"]}[3] == "host3"
 
 
 def test_a_store_that_a_move_has_deleted_since_the_backup_is_waited_for(tmp_path: Path) -> None:

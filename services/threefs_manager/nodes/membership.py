@@ -13,48 +13,55 @@ from threefs_manager.chains.moves import Move, draining_nodes
 from threefs_manager.placement.plan import MAX_NAME_CHARS
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.store.cluster_store import Store, Writer
+from threefs_manager.store.restored_versions import unknown_domain
 
 MAX_ADDED_NODES = 4096  # in one call
 
 
 def are_known(routing: Routing, request: pb.AddNodesRequest) -> bool:
-    """Whether the cluster has all these nodes."""
-    return all(NodeId(node.node_id) in routing.nodes for node in request.storage)
+    """Whether the cluster has all these nodes, and knows their failure domains."""
+    nodes = [routing.nodes.get(NodeId(node.node_id)) for node in request.storage]
+    return all(node is not None and node.domain != unknown_domain(node.node_id) for node in nodes)
 
 
 async def add_nodes(store: Store, publisher: RoutingPublisher, request: pb.AddNodesRequest) -> list[int]:
-    """Store the nodes; those that the cluster has already, in the same domain, are left as they are.
+    """Store the nodes; those that the cluster has already, in the same domain, are left as they are. One whose domain
+    was unknown gets it.
 
     Returns the new ones. Raises InvalidArgument, AlreadyExists, Unavailable.
     """
     _check_planned(request.storage)
     if request.dry_run:
         _require_plan(publisher.routing.cluster_id)
-        return [node.node_id for node in _new_nodes(publisher.routing, request.storage)]
+        changed = _changed_nodes(publisher.routing, request.storage)
+        return [node.node_id for node in changed if node.node_id not in publisher.routing.nodes]
 
     async def write(writer: Writer) -> list[int]:
         _require_plan(writer.cluster.cluster_id)
-        new = _new_nodes(writer.routing, request.storage)
-        for node in new:
+        changed, known = _changed_nodes(writer.routing, request.storage), set(writer.routing.nodes)
+        for node in changed:
             writer.put_node(node)
-        return [node.node_id for node in new]
+        return [node.node_id for node in changed if node.node_id not in known]
 
     added, routing = await store.change(write)
     publisher.publish(routing)
     return added
 
 
-def _new_nodes(routing: Routing, planned: Iterable[pb.PlannedNode]) -> list[Node]:
-    """Those that are not in the routing. Raises AlreadyExists for one that is there in another failure domain."""
-    new = []
+def _changed_nodes(routing: Routing, planned: Iterable[pb.PlannedNode]) -> list[Node]:
+    """Those that are not in the routing, or there without a known failure domain. Raises AlreadyExists for one that is
+    there in another domain."""
+    changed = []
     for node in planned:
         domain = node.domain or f"node-{node.node_id}"
         known = routing.nodes.get(NodeId(node.node_id))
         if known is None:
-            new.append(Node(NodeId(node.node_id), NodeKind.STORAGE, domain, address="", incarnation=0))
+            changed.append(Node(NodeId(node.node_id), NodeKind.STORAGE, domain, address="", incarnation=0))
+        elif known.domain == unknown_domain(node.node_id):
+            changed.append(dataclasses.replace(known, domain=domain))
         elif known.domain != domain:
             raise AlreadyExists(f"node {node.node_id} is in failure domain {known.domain!r}, not {domain!r}")
-    return new
+    return changed
 
 
 def _require_plan(cluster_id: str) -> None:

@@ -56,11 +56,18 @@ async def register_node(
             writer.put_node(dataclasses.replace(other, address=""))
     if node.incarnation != request.incarnation:  # a repeat may come late, and the process may have other stores by now
         _record_stores(writer, request, started_before=node.incarnation != 0)
-    domain = request.domain if request.kind == pb.META else node.domain
-    registered = dataclasses.replace(node, address=request.address, incarnation=request.incarnation, domain=domain)
+    registered = dataclasses.replace(
+        node, address=request.address, incarnation=request.incarnation, domain=_domain(node, request)
+    )
     if registered != node:
         writer.put_node(registered)
     return node.node_id
+
+
+def _domain(node: Node, request: pb.RegisterRequest) -> str:
+    """That of a storage node is in the plan of the cluster, unless a restored store does not know it."""
+    is_unknown = node.domain == restored_versions.unknown_domain(node.node_id)
+    return request.domain if request.kind == pb.META or (is_unknown and request.domain) else node.domain
 
 
 def check_incarnation(

@@ -116,12 +116,18 @@ async def write_adopted(
             writer.put_chains([one.chain], one.targets)
     nodes = {target.node_id for one in batch for target in one.targets}
     for node_id in sorted(nodes - writer.routing.nodes.keys()):  # it has joined since
-        writer.put_node(Node(node_id, NodeKind.STORAGE, f"node-{node_id}", address="", incarnation=0))
+        writer.put_node(Node(node_id, NodeKind.STORAGE, unknown_domain(node_id), address="", incarnation=0))
     writer.cluster.next_target = max([writer.cluster.next_target, *known])
     if is_last:
         _skip_ids(writer.cluster, known)
         writer.clear_restore_mark()
     writer.put_cluster()
+
+
+def unknown_domain(node_id: int) -> str:
+    """The failure domain of a node that the backup does not know, until its process or an administrator says it. Until
+    then it is no one else's."""
+    return f"unknown-{node_id}"
 
 
 def without_serving(chain: Chain) -> Chain:

@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from threefs_manager.nodes.membership import are_known
+from threefs_manager.store.restored_versions import unknown_domain
 
 from tests.harness.interrupted_engine import InterruptedEngine
 from tests.harness.moving_nodes import MovingNodes, run_moving
@@ -32,6 +34,24 @@ def test_a_node_joins_once_and_keeps_its_domain() -> None:
         ):
             with pytest.raises(InvalidArgument, match=reason):
                 await nodes.manager.add_nodes(request)
+
+    run_moving(body)
+
+
+@pytest.mark.parametrize("domain", ["rack-2", ""])
+def test_a_node_that_the_backup_did_not_know_gets_its_domain_once(domain: str) -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.add_nodes(planned(4, unknown_domain(4)))
+        assert not are_known(nodes.routing, planned(4)), "the call waits for those who know a newer store"
+        assert not (
+            await nodes.manager.add_nodes(pb.AddNodesRequest(storage=planned(4).storage, dry_run=True))
+        ).new_nodes
+        assert nodes.routing.nodes[4].domain == "unknown-4"  # type: ignore[index]
+        assert not (await nodes.manager.add_nodes(planned(4, domain))).new_nodes
+        assert nodes.routing.nodes[4].domain == (domain or "node-4")  # type: ignore[index]
+        assert are_known(nodes.routing, planned(4))
+        with pytest.raises(AlreadyExists):
+            await nodes.manager.add_nodes(planned(4, "elsewhere"))
 
     run_moving(body)
 

@@ -7,6 +7,7 @@ import pytest
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.registry import check_incarnation, check_reports
 from threefs_manager.service import Manager
+from threefs_manager.store.restored_versions import unknown_domain
 
 from tests.harness import beating_nodes
 from tests.harness.chain_harness import until
@@ -254,5 +255,21 @@ def test_status_says_what_each_node_runs_with_and_keeps_no_more_than_the_beginni
         kept = (await manager.get_status(pb.GetStatusRequest())).nodes[0].configuration
         assert (kept.version, kept.made_ns, len(kept.keys)) == (3, 5, 256)
         assert (len(kept.keys[0].name), len(kept.keys[0].value), len(kept.keys[0].reason)) == (64, 64, 1024)
+
+    run(body)
+
+
+def test_a_storage_process_says_its_domain_only_where_a_restored_store_does_not_know_it() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        node = pb.PlannedNode(node_id=4, domain=unknown_domain(4))
+        await manager.add_nodes(pb.AddNodesRequest(storage=[node]))
+        found = []
+        for incarnation, domain in enumerate(["", "rack-2", "", "rack-3"], 7):
+            request = storage(4, "h:4", incarnation)
+            request.domain = domain
+            await manager.register(request)
+            found.append(manager._publisher.routing.nodes[NodeId(4)].domain)
+        assert found == ["unknown-4", "rack-2", "rack-2", "rack-2"]
 
     run(body)

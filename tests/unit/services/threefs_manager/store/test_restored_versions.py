@@ -222,7 +222,8 @@ async def test_a_primary_that_takes_over_while_chains_are_adopted_begins_anew(ad
     states = [(member.target_id, member.state) for member in after.chains[ChainId(1)].members]
     assert states == [(came.target_id, PublicState.LASTSRV), (here, PublicState.OFFLINE)]
     assert {member.state for member in after.chains[ChainId(2)].members} == {PublicState.LASTSRV}
-    assert after.nodes[NodeId(3)].kind is NodeKind.STORAGE and after.targets[came.target_id] == came
+    assert (after.nodes[NodeId(3)].kind, after.nodes[NodeId(3)].domain) == (NodeKind.STORAGE, "unknown-3")
+    assert after.targets[came.target_id] == came
     assert gone in after.targets, "its record goes when its node says that it keeps nothing"
     assert all(chain.version > 100 for chain in after.chains.values())
     assert await read_mark(engine.begin()) is None
