@@ -53,6 +53,9 @@ class Targets:
         self.by_id: dict[int, Target] = {}
         #: What the manager is told of targets that are being deleted: their stores close, and nobody may read them.
         self._deleting: dict[TargetId, tuple[manager_pb2.Store, manager_pb2.TargetReport]] = {}
+        #: Those that are deleted, as long as the routing names them without their being members: the manager forgets
+        #: them soon, and a new store of them would be one that it does not know.
+        self._deleted: set[TargetId] = set()
         self.unnamed: list[manager_pb2.Store] = []  # on the disk, and not in the routing
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
         self._node_id = node_id
@@ -82,12 +85,12 @@ class Targets:
             await self._open_target(target, routing)
 
     def _missing(self, routing: Routing) -> list[RoutedTarget]:
-        """The targets of this node that are not open, and are not being deleted. One that was set aside stays so while
-        its chain goes on without it."""
+        """The targets of this node that are not open, and are not being deleted. One that was deleted or set aside
+        stays so while its chain goes on without it."""
         own = [target for target in routing.targets.values() if target.node_id == self._node_id]
         known = {*self.by_id, *self._deleting}
-        unnamed = {store.target_id for store in self.unnamed}
-        return [t for t in own if t.target_id not in known and not (t.target_id in unnamed and routing.is_removed(t))]
+        gone = {*self._deleted, *(store.target_id for store in self.unnamed)}
+        return [t for t in own if t.target_id not in known and not (t.target_id in gone and routing.is_removed(t))]
 
     async def _open_target(self, target: RoutedTarget, routing: Routing) -> None:
         chain = routing.chains[target.chain_id]
@@ -164,6 +167,8 @@ class Targets:
         stores to be deleted; unless only members are wanted. Returns whether there was one. One that cannot be opened
         is tried again later."""
         opened = False
+        named = [routing.targets[target] for target in self._deleted if target in routing.targets]
+        self._deleted = {target.target_id for target in named if routing.is_removed(target)}
         for target in self._missing(routing):
             if members_only and routing.is_removed(target):
                 continue
@@ -185,6 +190,7 @@ class Targets:
         directory = self._directory / f"target-{target.target_id}"
         await self._remove(directory)
         await self._remove(place_of(directory))  # nothing of its chain is lost, else no member would go
+        self._deleted.add(target.target_id)
         del self._deleting[target.target_id]
         _LOG.info("a target that has moved away is deleted", target=target.target_id)
 

@@ -1,6 +1,7 @@
 """Targets of one disk: what one of them does not need any more is there for the others at once."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -280,5 +281,34 @@ def test_a_target_that_has_moved_away_says_nothing_of_its_disk() -> None:
             await targets.delete(moved)
             assert moved.engine.space().capacity_bytes and moved.engine.room_bytes
             assert not one.has_failed
+
+    simulate(main())
+
+
+def test_a_target_that_was_deleted_is_made_again_only_as_a_member_of_its_chain() -> None:
+    """The manager names it until it has heard that nothing of it is left. Routings that come until then make no store,
+    which the manager would not know any more when it has forgotten the target."""
+
+    async def main() -> None:
+        disk = new_disk()
+        async with opened(disk, EngineSettings()) as targets:
+            member = routing_of(1, 2)
+            chain = ChainId(2)
+            await targets.open(member)
+            moved = targets.get(102)
+            removed = dataclasses.replace(member, chains={**member.chains, chain: Chain(chain, 2, ())})
+            targets.apply_routing(removed)
+            await targets.delete(moved)
+            store_id = moved.engine.store_id
+            for _ in range(2):
+                assert not await targets.open_added(removed)
+                assert [report.target_id for report in targets.reports()] == [101]
+                assert not any("target-102" in str(path) for path in disk.tables)
+            assert not await targets.open_added(routing_of(1)), "the manager has forgotten it"
+            assert not targets._deleted
+            assert await targets.open_added(member), "a restored manager knows it as a member"
+            assert targets.get(102).engine.store_id != store_id
+            await targets.delete(targets.get(102))
+            assert await targets.open_added(member)
 
     simulate(main())
