@@ -134,11 +134,13 @@ class Dataset:
         """The lock of this process. A forked child has one of its own: nobody there gives back that of its parent."""
         if self._generation != loop_thread.generation():
             with loop_thread.process_lock():
+                shards = self._open
                 if self._generation != loop_thread.generation():  # else another thread was faster
                     if self._lock.locked():  # a thread of the parent was in the midst of a change
                         self._forget()
                     self._lock = loop_thread.new_lock()
                     self._generation = loop_thread.generation()  # last, as another thread relies on the rest
+            del shards  # files that are forgotten close themselves, which takes the lock of the process as well
         return self._lock
 
     def _close_shards(self) -> None:

@@ -25,7 +25,8 @@ class BatchNumbers:
 
     The position is in memory that worker processes share, so persistent workers begin each epoch where it is. They
     begin their first one where it was when they were started: one that comes late must not follow a training that has
-    gone on.
+    gone on. In later epochs one may still come late, so with persistent workers of `IterableBatches` call `advance`
+    between two epochs only.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 import multiprocessing
 import pickle
 import threading
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,6 +15,7 @@ from threefs_data.tables import PagedTables, WholeTables
 
 from tests.harness import dataset_version_1
 from tests.harness.local_files import LocalFiles
+from threefs.env import loop_thread
 from threefs.errors import Corrupt, InvalidArgument, NotFound
 
 SAMPLES = [bytes([number % 251]) * (number * 7 % 50) for number in range(200)]
@@ -67,8 +69,22 @@ def test_threads_share_a_dataset(fs: LocalFiles) -> None:
         assert [dataset[number] for number in [*range(0, 200, 25), 0]] == [*SAMPLES[::25], SAMPLES[0]]
 
 
-def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(fs: LocalFiles) -> None:
-    with Dataset(fs, "/ds") as dataset:
+class FilesLikeThoseOfAClient(LocalFiles):
+    """What closes a file takes the lock of the process, as files of a client do where they connect anew in a child."""
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        file = super().open(path, mode, **options)
+        weakref.finalize(file, self._closed)
+        return file
+
+    @staticmethod
+    def _closed() -> None:
+        with loop_thread.process_lock():
+            pass
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(fs: LocalFiles, tmp_path: Path) -> None:
+    with Dataset(FilesLikeThoseOfAClient(str(tmp_path)), "/ds") as dataset:
         assert dataset[0] == SAMPLES[0]
         child = multiprocessing.get_context("fork").Process(target=dataset.__getitem__, args=(150,))
         with dataset._lock:
