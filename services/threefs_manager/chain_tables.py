@@ -18,6 +18,7 @@ from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import NodeKind, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
+from threefs_manager.chains.holds import nodes_out
 from threefs_manager.chains.move_executor import MoveExecutor, stored_moves
 from threefs_manager.chains.moves import Move, draining_nodes
 from threefs_manager.placement import chain_assignment, write_minimum
@@ -42,7 +43,8 @@ async def place_in_thread(
 async def create_table(
     store: Store, publisher: RoutingPublisher, place: Place, request: pb.CreateTableRequest
 ) -> pb.CreateTableReply:
-    """Make a table of new chains on all disks that do not drain. A repeat of a call returns the table that it has made.
+    """Make a table of new chains on all disks that neither drain nor are out of service. A repeat of a call returns the
+    table that it has made.
 
     Each chain begins as if all its targets had just died, and the first that is heard of serves it alone. So none gets
     a lease before its store is known, and a disk that is exchanged later is found.
@@ -82,7 +84,7 @@ async def create_table(
         if known is not None:
             return known
         if usable_disks(writer.routing) != disks:
-            raise Unavailable("storage nodes have joined, drained or left since the table was planned; try again")
+            raise Unavailable("storage nodes have joined or left, or do not take targets any more; try again")
         _check_room(writer.routing, disks, targets_per_disk)  # again: another table may have been made since
         _number(table, writer.routing, count)
         numbers = itertools.count(max(writer.cluster.next_target, FIRST_ADDED_TARGET) + 1)
@@ -101,7 +103,14 @@ async def create_table(
 
 
 def usable_disks(routing: Routing) -> list[Disk]:
-    """The disks that new chains may use: those that do not drain, and whose process has run."""
+    """The disks that new chains may use: of those that stay all that no administrator has taken out of service. A chain
+    on such a disk would begin to serve there."""
+    out = nodes_out(routing)
+    return [disk for disk in _staying_disks(routing) if disk.node_id not in out]
+
+
+def _staying_disks(routing: Routing) -> list[Disk]:
+    """The disks that do not drain, and whose process has run."""
     return [
         Disk(node.node_id, node.domain)
         for node in sorted(routing.nodes.values(), key=lambda node: node.node_id)
@@ -198,7 +207,7 @@ def _check_replicas(routing: Routing, table_id: TableId, replicas: int) -> None:
     """Raises InvalidArgument if the chains of the table cannot have so many replicas."""
     if not 1 <= replicas <= MAX_REPLICAS:
         raise InvalidArgument(f"replicas must be 1 to {MAX_REPLICAS}, not {replicas}")
-    disks = usable_disks(routing)
+    disks = _staying_disks(routing)  # also one that is out of service for a while: its copies wait until it is back
     if len(disks) < replicas:
         raise InvalidArgument(
             f"{replicas} replicas need {replicas} storage nodes, and the cluster has {len(disks)} that do not drain: "

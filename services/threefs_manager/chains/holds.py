@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from threefs.errors import InvalidArgument, NotFound
-from threefs.ids import TargetId
+from threefs.ids import NodeId, TargetId
 from threefs.routing import Chain, Hold, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.routing_publisher import RoutingPublisher
@@ -27,6 +27,12 @@ def held_out(chain: Chain, routing: Routing) -> list[TargetId]:
         for member in chain.members
         if member.state not in _IN_WRITE_PATH and routing.hold(member.target_id) in _OUT_OF_SERVICE
     ]
+
+
+def nodes_out(routing: Routing) -> set[NodeId]:
+    """The nodes with a member that an administrator has taken out of service: their disks may go at any moment."""
+    held = (target for target in routing.targets.values() if target.hold in _OUT_OF_SERVICE)
+    return {target.node_id for target in held if not routing.is_removed(target)}
 
 
 def giving_way(chain: Chain, routing: Routing) -> list[TargetId]:

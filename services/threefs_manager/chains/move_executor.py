@@ -13,7 +13,7 @@ from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import EMPTY, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
-from threefs_manager.chains.holds import giving_way, stands_in
+from threefs_manager.chains.holds import giving_way, nodes_out, stands_in
 from threefs_manager.chains.move_progress import MoveProgress, lasting, resynced, stuck_chains
 from threefs_manager.chains.moves import Move, MoveBounds, MoveStep, next_step
 from threefs_manager.chains.transitions import add_member, keep_leaving, mark_leaving
@@ -29,6 +29,8 @@ _BATCH = 64  # most chains that one transaction changes
 _GIVE_UP_LEASES = 30  # an added target that was offline, or made no progress, for so many T is not waited for any more
 _AVOIDED_LEASES = 300  # for so many T after a target on a node was given up, others are tried first
 _MAX_QUEUED = 1024  # moves; the next plan finds what is left
+
+_Found = tuple[Routing, Sequence[Target], bool, Sequence[ChainId], Collection[NodeId]]
 
 _LOG = structlog.get_logger()
 
@@ -62,8 +64,9 @@ class MoveExecutor:
         self._plan_at = 0.0  # by the clock: large plans take a while
         self._progress = MoveProgress(clock)
         self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
-        #: A routing, its removed targets, whether some chain has too many or too few members, and those one leaves.
-        self._found: tuple[Routing, Sequence[Target], bool, Sequence[ChainId]] = (EMPTY, (), False, ())
+        #: A routing, its removed targets, whether some chain has too many or too few members, those that one leaves,
+        #: and the nodes out of service.
+        self._found: _Found = (EMPTY, (), False, (), frozenset())
 
     def follow(self, bounds: Callable[[], MoveBounds], kept_bytes: Callable[[int], int]) -> None:
         """Keep to what the configuration says at any time."""
@@ -105,6 +108,7 @@ class MoveExecutor:
             replaced.clear()
             # Also the targets that are being deleted: the node reports them.
             carried = Counter(target.node_id for target in writer.routing.targets.values())
+            out = nodes_out(writer.routing)
             for move in due:
                 record = await writer.move(move.chain_id)
                 stored = None if record is None else moves.from_wire(record)
@@ -113,8 +117,9 @@ class MoveExecutor:
                     continue
                 chain = writer.routing.chains[move.chain_id]
                 match self._next_step(move, writer.routing):
-                    case MoveStep.ADD if carried[move.added_node] >= MAX_TARGETS_PER_DISK:
-                        # What was to leave that disk is there still, and may stay after all: the next plan sees.
+                    case MoveStep.ADD if carried[move.added_node] >= MAX_TARGETS_PER_DISK or move.added_node in out:
+                        # What was to leave it is there still, and may stay after all, or nobody counts on its disk any
+                        # more: the next plan sees.
                         writer.drop_move(move.chain_id)
                         replaced[move.chain_id] = None
                         continue
@@ -259,7 +264,9 @@ class MoveExecutor:
         return chain_id not in self.moves and chain.leaving is None and bool(chain.serving)
 
     def _can_take(self, node: Node, routing: Routing) -> bool:
-        return self._is_there(node, routing) and not self._failure_detector.reports_failure(node.node_id)
+        """Whether a further target may come to the node: nobody counts on the disk of one that is out of service."""
+        is_sound = self._is_there(node, routing) and not self._failure_detector.reports_failure(node.node_id)
+        return is_sound and node.node_id not in self._look_through(routing)[4]
 
     def _is_full(self, node: Node, routing: Routing) -> bool:
         return self._is_there(node, routing) and self._failure_detector.reports_full(node.node_id)
@@ -460,27 +467,18 @@ class MoveExecutor:
     def _is_resizing(self, routing: Routing) -> bool:
         return self._look_through(routing)[2]
 
-    def _look_through(self, routing: Routing) -> tuple[Routing, Sequence[Target], bool, Sequence[ChainId]]:
+    def _look_through(self, routing: Routing) -> _Found:
         """Once for each routing: it may have tens of thousands of targets."""
         if self._found[0] is not routing:
             removed = [target for target in routing.targets.values() if routing.is_removed(target)]
             leaving = [chain.chain_id for chain in routing.chains.values() if chain.leaving is not None]
-            self._found = routing, removed, _has_other_replicas(routing), leaving
+            self._found = routing, removed, moves.has_other_replicas(routing), leaving, nodes_out(routing)
         return self._found
 
 
 async def stored_moves(writer: Writer) -> dict[ChainId, Move]:
     """All moves that there are."""
     return {move.chain_id: move for move in map(moves.from_wire, await writer.moves())}
-
-
-def _has_other_replicas(routing: Routing) -> bool:
-    """Whether some chain has another number of members than its table has replicas."""
-    return any(
-        len(routing.chains[chain_id].members) != replicas
-        for table_id, replicas in routing.replicas.items()
-        for chain_id in routing.tables[table_id]
-    )
 
 
 def _broken(chain_id: ChainId, routing: Routing) -> list[NodeId]:

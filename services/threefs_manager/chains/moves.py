@@ -98,6 +98,15 @@ def draining_nodes(routing: Routing) -> set[NodeId]:
     return {node.node_id for node in routing.nodes.values() if node.draining}
 
 
+def has_other_replicas(routing: Routing) -> bool:
+    """Whether some chain has another number of members than its table has replicas."""
+    return any(
+        len(routing.chains[chain_id].members) != replicas
+        for table_id, replicas in routing.replicas.items()
+        for chain_id in routing.tables[table_id]
+    )
+
+
 def reverted(move: Move, chain: Chain) -> Move | None:
     """The move that undoes this one, as long as it takes nothing away: None if nothing has changed for it. Call it only
     for a move that `can_revert`."""
