@@ -18,6 +18,7 @@ from threefs_manager.store.cluster_store import Store, Writer
 MAX_HELD = 4096  # in one call
 _OUT_OF_SERVICE = (Hold.OFFLINE, Hold.FORCED)
 _IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
+_AUTHORITIES = (PublicState.SERVING, PublicState.LASTSRV)
 
 
 def held_out(chain: Chain, routing: Routing) -> list[TargetId]:
@@ -52,7 +53,7 @@ def stands_in(target: TargetId, chain: Chain, routing: Routing) -> bool:
 
 def plan(routing: Routing, targets: Sequence[TargetId], hold: Hold) -> list[pb.HeldChain]:
     """The effect on the chains of these targets. Raises NotFound, and InvalidArgument for what takes a chain below
-    its minimum, unless the hold is forced."""
+    its minimum, or its last copies away, unless the hold is forced."""
     if not 1 <= len(targets) <= MAX_HELD:
         raise InvalidArgument(f"1 to {MAX_HELD} targets are taken out of service at once, not {len(targets)}")
     for target in targets:
@@ -70,7 +71,7 @@ def plan(routing: Routing, targets: Sequence[TargetId], hold: Hold) -> list[pb.H
         # Not one that a move takes away: it goes as soon as the others are enough, or is needed by those that wait.
         serving = sum(after.hold(target) is Hold.NONE for target in chain.staying)
         needed = max(1, minimums.get(chain_id, 1))
-        stops = any(chain.state(t) is PublicState.SERVING and routing.targets[t].chain_id == chain_id for t in targets)
+        stops = any(chain.state(t) in _AUTHORITIES and routing.targets[t].chain_id == chain_id for t in targets)
         if hold in (Hold.OFFLINE, Hold.ROTATE) and stops and serving < needed:
             raise InvalidArgument(refusal(routing, chain, serving, needed))
         found.append(pb.HeldChain(chain_id=chain_id, serving=serving, needed=needed, members=len(chain.members)))
@@ -78,6 +79,13 @@ def plan(routing: Routing, targets: Sequence[TargetId], hold: Hold) -> list[pb.H
 
 
 def refusal(routing: Routing, chain: Chain, serving: int, needed: int) -> str:
+    last = [member.target_id for member in chain.members if member.state is PublicState.LASTSRV]
+    if last:
+        return (
+            f"{routing.shown_chain(chain.chain_id)} has no copy in service, and only "
+            f"{', '.join(map(routing.shown_target, last))} had all that was written: start one of these first, or give "
+            f"up what only they have (`threefs chain accept-loss {chain.chain_id}`)"
+        )
     effect = "its reads and writes would wait" if not serving else "its writes would wait"
     if all(chain.state(member.target_id) is PublicState.SERVING for member in chain.members):
         advice = (

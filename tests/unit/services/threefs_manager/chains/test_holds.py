@@ -53,6 +53,15 @@ def test_what_a_write_needs_stays_unless_it_is_forced() -> None:
     assert counts(plan(routing(SERVING, SERVING, t201=Hold.OFFLINE), [TWO], Hold.NONE)) == [(2, 2, 2)]
 
 
+def test_those_that_served_a_chain_last_stay_unless_it_is_forced() -> None:
+    """Nobody could serve the chain any more after the disk of one of them was replaced, as the other one was lost."""
+    lost = routing(LASTSRV, LASTSRV, OFFLINE, minimum=1)
+    with pytest.raises(InvalidArgument, match=r"only target 101 of node 1, .* had all .*accept-loss 1"):
+        plan(lost, [TWO], Hold.OFFLINE)
+    assert counts(plan(lost, [TWO], Hold.FORCED)) == counts(plan(lost, [THREE], Hold.OFFLINE)) == [(0, 1, 3)]
+    assert counts(plan(lost, [TWO], Hold.NONE)) == [(0, 1, 3)]
+
+
 def test_a_target_that_a_move_takes_away_is_no_copy_that_others_may_leave_for() -> None:
     """The hold was stored, and the held target stayed in service: the other one had left before."""
     whole = routing(SERVING, SERVING, minimum=1)
