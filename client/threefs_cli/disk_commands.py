@@ -7,7 +7,7 @@ import click
 from threefs_client import AsyncFileSystem
 
 from threefs.env.clock import CLOCK
-from threefs.errors import NotFound
+from threefs.errors import InvalidArgument, NotFound
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import consent, disk_replacement, output, target_commands
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
@@ -75,11 +75,8 @@ async def _plan(fs: AsyncFileSystem, url: str, node_id: int) -> tuple[ClusterSta
 
 
 async def _replace(fs: AsyncFileSystem, url: str, found: Disk, interval_s: float, no_wait: bool, as_json: bool) -> None:
-    now = disk_replacement.look(await read_state(fs, url), found.node_id)
-    if found.phase.is_beginning and (not now.phase.is_beginning or now.stores != found.stores):
-        _say_under_way(found.node_id)  # another command has begun since this one has looked
-    elif found.phase.is_beginning:
-        await target_commands.hold_until_out(fs, url, found.targets, pb.HOLD_OFFLINE)
+    if found.phase.is_beginning:
+        await _begin(fs, url, found)
     progress: Progress | None = None
     node_id, said = found.node_id, ""
     while True:
@@ -88,6 +85,8 @@ async def _replace(fs: AsyncFileSystem, url: str, found: Disk, interval_s: float
             progress = Progress(CLOCK.monotonic(), found.copied_bytes)
         left = progress.remaining_s(found, CLOCK.monotonic()) if progress is not None else None
         line = _told(found, left)
+        if no_wait and found.phase in (Phase.NEEDED, Phase.PARTIAL):
+            raise InvalidArgument(line)
         if as_json:
             output.print_json_line(_describe(found, left))
         elif line != said:
@@ -96,6 +95,19 @@ async def _replace(fs: AsyncFileSystem, url: str, found: Disk, interval_s: float
         if found.phase is Phase.IN_SERVICE or no_wait:
             return
         await asyncio.sleep(interval_s)
+
+
+async def _begin(fs: AsyncFileSystem, url: str, found: Disk) -> None:
+    """Take the disk out of service, unless another command has since this one has looked."""
+    now = disk_replacement.look(await read_state(fs, url), found.node_id)
+    if not now.phase.is_beginning or now.is_new_since(found):
+        _say_under_way(found.node_id)
+        return
+    taken: set[int] = set()
+    while now.phase.is_beginning and not taken.issuperset(now.targets):  # a move may have added one meanwhile
+        await target_commands.hold_until_out(fs, url, now.targets, pb.HOLD_OFFLINE)
+        taken.update(now.targets)
+        now = disk_replacement.look(await until_answered(lambda: read_state(fs, url)), found.node_id)
 
 
 async def _advance(fs: AsyncFileSystem, url: str, node_id: int) -> Disk:
@@ -119,6 +131,20 @@ def _told(found: Disk, remaining_s: int | None) -> str:
 
 
 def _step(found: Disk, remaining_s: int | None) -> str:
+    if found.phase is Phase.FAILED:
+        return f"the disk of node {found.node_id} has failed: run this command again to replace it"
+    if found.phase is Phase.PARTIAL:
+        return (
+            f"some targets of node {found.node_id} are out of service, and others are in service: do not change its "
+            "disk; this command, run again, takes out all of them, and "
+            f"`threefs target online --node {found.node_id}` brings them back"
+        )
+    if found.phase is Phase.NEEDED:
+        return (
+            f"node {found.node_id} is still needed: let it run, and do not change its disk; it leaves its chains when "
+            "enough of their other copies are in service (`threefs chain ls --degraded`), and "
+            f"`threefs target online --node {found.node_id}` keeps it"
+        )
     if found.phase is Phase.AWAITED:
         return (
             f"the disk of node {found.node_id} is out of service: stop its process, put an empty disk at its "
@@ -135,7 +161,7 @@ def _step(found: Disk, remaining_s: int | None) -> str:
         return f"node {found.node_id} does not run any more: start it, and it is filled to its end"
     if found.phase is Phase.FILLING:
         return disk_replacement.progress_text(found, remaining_s)
-    return f"all {len(found.targets)} targets of node {found.node_id} serve"
+    return f"all {found.serving} targets of node {found.node_id} serve"
 
 
 def _describe(found: Disk, remaining_s: int | None) -> dict[str, Any]:

@@ -10,9 +10,17 @@ from threefs.wire import manager_pb2 as pb
 from threefs_cli import move_rows, output
 from threefs_cli.cluster_state import ClusterState
 
+Members = Mapping[int, tuple[pb.ChainMember, pb.Chain]]
+
+#: The states of targets that clients use, or that have what no other one may have.
+_NEEDED = (pb.SERVING, pb.SYNCING, pb.LASTSRV)
+
 
 class Phase(enum.Enum):
     IN_SERVICE = "in service"  # nothing has begun, or all is done
+    FAILED = "failed"  # its process runs, and says that the disk has failed
+    PARTIAL = "partial"  # some of its targets are out of service
+    NEEDED = "needed"  # all are to go out of service, and chains need it still
     AWAITED = "awaited"  # it is out of service, and the new disk is not there yet
     ARRIVED = "arrived"  # the new disk is there, and its targets are still out of service
     FILLING = "filling"  # the new disk is being filled
@@ -22,7 +30,7 @@ class Phase(enum.Enum):
     @property
     def is_beginning(self) -> bool:
         """Whether the next step is to take the disk out of service."""
-        return self in (Phase.IN_SERVICE, Phase.SILENT)
+        return self in (Phase.IN_SERVICE, Phase.FAILED, Phase.PARTIAL, Phase.SILENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +39,16 @@ class Disk:
 
     node_id: int
     targets: tuple[int, ...]
-    stores: tuple[int, ...]  # what its targets keep, as the cluster knows it: an empty disk has others
+    stores: Mapping[int, int]  # what its targets keep, as the cluster knows it: an empty disk has others
     phase: Phase
     serving: int
     copied_bytes: int
     total_bytes: int
     lacking_bytes: int = 0  # of room for what a new disk has still to take
+
+    def is_new_since(self, before: "Disk") -> bool:
+        """Whether an empty disk has come in its place. Moves may have changed its targets as well."""
+        return any(before.stores.get(target, store) != store for target, store in self.stores.items())
 
 
 def look(state: ClusterState, node_id: int) -> Disk:
@@ -46,36 +58,59 @@ def look(state: ClusterState, node_id: int) -> Disk:
         for member in chain.members
         if state.node_of.get(member.target_id) == node_id
     }
-    held = [target for target in members if target in state.held]
-    serving = [target for target, (member, _) in members.items() if member.state == pb.SERVING]
-    copied = [_copied(state, member, chain) for member, chain in members.values()]
-    phase = _phase(state, node_id, held, len(serving) == len(members))
+    own = {target: found for target, found in members.items() if _is_own(state, found[0])}
+    copied = [_copied(state, member, chain) for member, chain in own.values()]
+    phase = _phase(state, node_id, members, own)
+    known = (target for target in state.routing.targets if target.target_id in members)
     return Disk(
         node_id,
         tuple(sorted(members)),
-        tuple(target.store_id for target in state.routing.targets if target.target_id in members),
+        {target.target_id: target.store_id for target in known if target.store_id},
         phase,
-        len(serving),
+        sum(member.state == pb.SERVING for member, _ in own.values()),
         sum(done for done, _ in copied),
         sum(total for _, total in copied),
-        _lacking(state, members) if phase in (Phase.ARRIVED, Phase.FILLING) else 0,
+        _lacking(state, own) if phase in (Phase.ARRIVED, Phase.FILLING) else 0,
     )
 
 
-def _phase(state: ClusterState, node_id: int, held: list[int], whole: bool) -> Phase:
-    node = state.nodes.get(node_id)
-    alive = node is not None and node.alive
-    if not held and not alive and not whole:
-        behind = any(report.local_state == pb.LOCAL_ONLINE for report in node.targets) if node is not None else False
+def _is_own(state: ClusterState, member: pb.ChainMember) -> bool:
+    """Whether the disk is to be filled with it: not one that a move fills, or takes away."""
+    added = {move.added_target for move in state.status.moves}
+    return member.state == pb.SERVING or not (member.leaving or member.target_id in added)
+
+
+def _phase(state: ClusterState, node_id: int, members: Members, own: Members) -> Phase:
+    held = [target for target in members if target in state.held]
+    if held:
+        return _phase_of_held(state, node_id, members) if len(held) == len(members) else Phase.PARTIAL
+    away = [target for target, (member, _) in own.items() if member.state != pb.SERVING]
+    if not away:
+        return Phase.IN_SERVICE
+    node = state.nodes.get(node_id, pb.NodeStatus())
+    if not node.alive:
+        behind = any(report.local_state == pb.LOCAL_ONLINE for report in node.targets)
         return Phase.UNFILLED if behind else Phase.SILENT
-    if not held:
-        return Phase.IN_SERVICE if whole else Phase.FILLING
+    return Phase.FAILED if any(_has_failed(state.reports.get(target)) for target in away) else Phase.FILLING
+
+
+def _phase_of_held(state: ClusterState, node_id: int, members: Members) -> Phase:
+    if any(member.state in _NEEDED for member, _ in members.values()):
+        return Phase.NEEDED
     old = {target.target_id: target.held_store_id for target in state.routing.targets}
-    new = [target for target in held if target in state.reports and state.reports[target].store_id != old[target]]
-    return Phase.ARRIVED if alive and len(new) == len(held) else Phase.AWAITED
+    new = [target for target in members if target in state.reports and state.reports[target].store_id != old[target]]
+    alive = state.nodes.get(node_id, pb.NodeStatus()).alive
+    return Phase.ARRIVED if alive and len(new) == len(members) else Phase.AWAITED
 
 
-def _lacking(state: ClusterState, members: Mapping[int, tuple[pb.ChainMember, pb.Chain]]) -> int:
+def _has_failed(report: pb.TargetReport | None) -> bool:
+    """Whether a target has left its chain because its disk has failed, and is not only full."""
+    if report is None or report.read_only:
+        return False
+    return report.local_state == pb.LOCAL_OFFLINE and bool(report.failure)
+
+
+def _lacking(state: ClusterState, members: Members) -> int:
     """How many bytes more the targets will have than there is room for on their disk."""
     reports = [state.reports[target] for target in members if target in state.reports]
     if len(reports) < len(members):

@@ -164,7 +164,7 @@ async def hold_until_out(fs: AsyncFileSystem, url: str, targets: Sequence[int], 
     """Raises InvalidArgument if they are not out in time: other targets of their chains have died."""
     await hold(fs, url, targets, wanted, dry_run=False)
     deadline = CLOCK.monotonic() + _OUT_S
-    while inside := _inside(await until_answered(lambda: read_state(fs, url)), targets):
+    while inside := _inside(await until_answered(lambda: read_state(fs, url)), targets, wanted):
         if CLOCK.monotonic() >= deadline:
             raise InvalidArgument(
                 f"target {inside[0]} is still needed: others of its chain have died since. It leaves when they are "
@@ -173,10 +173,11 @@ async def hold_until_out(fs: AsyncFileSystem, url: str, targets: Sequence[int], 
         await asyncio.sleep(_POLL_S)
 
 
-def _inside(state: ClusterState, targets: Sequence[int]) -> list[int]:
-    """Those that are still in the write path of their chain."""
+def _inside(state: ClusterState, targets: Sequence[int], wanted: "pb.Hold") -> list[int]:
+    """Those that are still in the write path of their chain or, unless that is forced, its last copies."""
+    within = _IN_WRITE_PATH if wanted == pb.HOLD_FORCED else (*_IN_WRITE_PATH, pb.LASTSRV)
     states = {member.target_id: member.state for chain in state.status.chains for member in chain.members}
-    return [one for one in targets if states.get(one) in _IN_WRITE_PATH]
+    return [one for one in targets if states.get(one) in within]
 
 
 def _names(targets: Sequence[int]) -> str:

@@ -5,7 +5,7 @@ from threefs_cli.disk_replacement import Disk, Phase, Progress, lacking_text, lo
 
 from threefs.wire import manager_pb2 as pb
 
-S, O, Y = pb.SERVING, pb.OFFLINE, pb.SYNCING  # noqa: E741
+S, O, Y, L = pb.SERVING, pb.OFFLINE, pb.SYNCING, pb.LASTSRV  # noqa: E741
 
 
 def state(
@@ -69,6 +69,54 @@ def test_the_phases_follow_each_other() -> None:
     assert look(state(S, S), 9).targets == ()
 
 
+def test_a_disk_is_out_of_service_only_when_no_target_of_it_is_in_use() -> None:
+    """A person was told to take out a disk that served, perhaps alone."""
+    for states in ((S, O), (Y, O), (L, O)):
+        needed = look(state(*states, held=True), 2).phase
+        assert needed is Phase.NEEDED and not needed.is_beginning
+        assert look(state(*states, held=True, stores=(6, 7)), 2).phase is Phase.NEEDED
+    for states in ((O, S), (O, O)):
+        known = state(*states, held=True)
+        known.routing.targets[-1].hold = pb.HOLD_NONE
+        partial = look(known, 2).phase
+        assert partial is Phase.PARTIAL and partial.is_beginning, "the others are taken out as well, if they may be"
+
+
+def test_a_disk_that_has_failed_under_a_living_process_is_replaced() -> None:
+    """The command waited for it to be filled."""
+    known = state(S, O, local=pb.LOCAL_OFFLINE)
+    report = known.reports[202]
+    report.failure, report.read_only = "the disk is full", True
+    assert look(known, 2).phase is Phase.FILLING
+    report.failure, report.read_only = "the disk has failed", False
+    failed = look(known, 2).phase
+    assert failed is Phase.FAILED and failed.is_beginning
+
+
+def test_moves_to_and_from_a_disk_are_no_replacement() -> None:
+    """The command said that one is under way, and ended when the move was done."""
+    comes, goes = state(S, Y), state(S, O)
+    comes.status.moves.add(chain_id=2, added_target=202, added_node=2)
+    goes.status.chains[1].members[1].leaving = True
+    for known in (comes, goes):
+        found = look(known, 2)
+        assert (found.phase, found.serving, found.targets) == (Phase.IN_SERVICE, 1, (201, 202))
+        assert found.copied_bytes == found.total_bytes == 300
+    comes.routing.targets[-2].hold = pb.HOLD_OFFLINE
+    held = ClusterState(comes.status, comes.routing)
+    assert look(held, 2).phase is Phase.PARTIAL, "it would serve on the disk that is taken out"
+
+
+def test_another_disk_is_known_by_what_its_targets_keep() -> None:
+    def keeping(**stores: int) -> Disk:
+        kept = {int(target[1:]): store for target, store in stores.items()}
+        return Disk(2, tuple(kept), kept, Phase.IN_SERVICE, 2, 0, 0)
+
+    before = keeping(t201=5, t202=5)
+    assert not keeping(t202=5, t203=7).is_new_since(before), "a move has taken one away, and another has added one"
+    assert keeping(t201=6, t202=6).is_new_since(before)
+
+
 def test_bytes_and_the_end_are_told() -> None:
     filling = look(state(S, Y), 2)
     assert (filling.copied_bytes, filling.total_bytes, filling.serving) == (600, 1300, 1)
@@ -90,7 +138,7 @@ def test_a_new_disk_that_is_too_small_is_told() -> None:
 
 
 def test_what_will_be_done_is_said_before() -> None:
-    found = Disk(2, (201, 202), (5, 5), Phase.IN_SERVICE, 2, 2048, 2048)
+    found = Disk(2, (201, 202), {201: 5, 202: 5}, Phase.IN_SERVICE, 2, 2048, 2048)
     chains = [pb.HeldChain(chain_id=7, serving=1, needed=1, members=2), pb.HeldChain(chain_id=8, serving=3, needed=1)]
     first, second, third = plan_text(found, chains, "h:2")
     assert "the 2 targets of node 2 at h:2 leave their chains; chain 7 has 1 of 2 copies then" in first
