@@ -146,6 +146,8 @@ class Progress:
     began_bytes: int
 
     def remaining_s(self, disk: Disk, now: float) -> int | None:
+        if disk.phase is Phase.IN_SERVICE:
+            return 0
         elapsed_s = now - self.began_at
         rate = (disk.copied_bytes - self.began_bytes) / elapsed_s if elapsed_s >= 1 else 0
         return move_rows.remaining_s(disk.copied_bytes, disk.total_bytes, round(rate))

@@ -59,9 +59,11 @@ def summary(state: ClusterState, rows: Sequence[Mapping[str, Any]]) -> dict[str,
     copied, total = (sum(row[name] for row in rows) for name in ("copied_bytes", "total_bytes"))
     rate = sum(row["bytes_per_s"] for row in rows if row["stage"] == "filling")
     queued = sum(row["stage"] == "queued" for row in rows)
+    to_leave = sum(row["stage"] == "leaving" or (row["stage"] == "waiting" and _is_copied(row)) for row in rows)
     return {
         "under_way": len(rows) - queued,
         "queued": queued,
+        "to_leave": to_leave,
         "more_follow": state.status.more_moves,
         "copied_bytes": copied,
         "total_bytes": total,
@@ -70,10 +72,14 @@ def summary(state: ClusterState, rows: Sequence[Mapping[str, Any]]) -> dict[str,
     }
 
 
+def _is_copied(row: Mapping[str, Any]) -> bool:
+    return bool(row["total_bytes"]) and row["copied_bytes"] >= row["total_bytes"]
+
+
 def remaining_s(copied_bytes: int, total_bytes: int, bytes_per_s: int) -> int | None:
-    """None: it cannot be told yet."""
+    """None: it cannot be told yet. What there is to do when all is copied has no rate, and may wait for others."""
     if copied_bytes >= total_bytes:
-        return 0
+        return None
     return math.ceil((total_bytes - copied_bytes) / bytes_per_s) if bytes_per_s else None
 
 
@@ -81,15 +87,19 @@ def summary_text(found: Mapping[str, Any]) -> str:
     """One line."""
     if not (found["under_way"] or found["queued"]):
         return "nothing moves now; more moves are being planned" if found["more_follow"] else "nothing moves"
-    left = found["remaining_s"]
-    said = (
-        f"{output.count_of(found['under_way'], 'move', 'moves')} under way, {found['queued']} queued: "
-        f"{output.size(found['copied_bytes'])} of {output.size(found['total_bytes'])} copied"
-    )
-    if found["bytes_per_s"]:
-        said += f", {output.size(found['bytes_per_s'])}/s"
-    said += ", the end cannot be estimated yet" if left is None else f", about {about(left)} left"
+    said = f"{output.count_of(found['under_way'], 'move', 'moves')} under way, {found['queued']} queued: "
+    if found["to_leave"] == found["under_way"] + found["queued"]:
+        said += f"all is copied, and {output.count_of(found['to_leave'], 'target waits', 'targets wait')} to leave"
+    else:
+        said += _progress_text(found)
     return said + ("; more moves follow" if found["more_follow"] else "")
+
+
+def _progress_text(found: Mapping[str, Any]) -> str:
+    left, rate = found["remaining_s"], found["bytes_per_s"]
+    said = f"{output.size(found['copied_bytes'])} of {output.size(found['total_bytes'])} copied"
+    said += f", {output.size(rate)}/s" if rate else ""
+    return said + (", the end cannot be estimated yet" if left is None else f", about {about(left)} left")
 
 
 def about(seconds: int) -> str:

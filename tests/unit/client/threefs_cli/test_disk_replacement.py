@@ -125,6 +125,12 @@ def test_bytes_and_the_end_are_told() -> None:
     assert progress.remaining_s(filling, 103.0) == 7
     assert progress_text(filling, 7) == "1 of 2 targets serve: 600 B of 1.3 KiB copied, about 7 s left"
     assert "cannot be estimated" in progress_text(filling, None)
+    lost = state(S, L)
+    lost.status.chains[1].members[0].state = L
+    waits = look(lost, 2)
+    assert waits.phase is Phase.FILLING and waits.copied_bytes == waits.total_bytes == 300
+    assert progress.remaining_s(waits, 103.0) is None, "it may wait for another node"
+    assert progress.remaining_s(look(state(S, S), 2), 103.0) == 0
 
 
 def test_a_new_disk_that_is_too_small_is_told() -> None:

@@ -40,14 +40,14 @@ def state(*, more: bool = False) -> ClusterState:
 def test_each_move_says_its_stage_its_bytes_and_its_end() -> None:
     rows = move_rows(state())
     assert [row["stage"] for row in rows] == ["queued", "filling", "waiting", "leaving", "leaving", "waiting"]
-    assert [row["remaining_s"] for row in rows] == [None, 6, None, 0, 0, 0]
+    assert [row["remaining_s"] for row in rows] == [None, 6, None, None, None, None]
     assert [row["copied_bytes"] for row in rows] == [0, 400, 0, 1000, 0, 1000], "one that serves has all"
     assert (rows[0]["removed_node"], rows[0]["added_node"], rows[4]["added_node"]) == (1, 4, None)
 
 
 def test_all_moves_together_are_one_line() -> None:
     found = summary(state(more=True), move_rows(state()))
-    assert (found["under_way"], found["queued"], found["remaining_s"]) == (5, 1, 26)
+    assert (found["under_way"], found["queued"], found["to_leave"], found["remaining_s"]) == (5, 1, 3, 26)
     assert summary_text(found) == (
         "5 moves under way, 1 queued: 2.3 KiB of 4.9 KiB copied, 100 B/s, about 26 s left; more moves follow"
     )
@@ -57,8 +57,20 @@ def test_all_moves_together_are_one_line() -> None:
     assert summary_text(summary(planning, [])) == "nothing moves now; more moves are being planned"
 
 
+def test_no_end_is_told_of_moves_that_wait_when_all_is_copied() -> None:
+    """They may wait for ever, and "about 0 s" were left."""
+    known = state()
+    for move in [move for move in known.status.moves if move.chain_id in (1, 2, 3)]:
+        known.status.moves.remove(move)
+    found = summary(known, move_rows(known))
+    assert (found["to_leave"], found["remaining_s"]) == (3, None)
+    assert summary_text(found) == "3 moves under way, 0 queued: all is copied, and 3 targets wait to leave"
+    del known.status.moves[:-1]
+    assert summary_text(summary(known, move_rows(known))).endswith("all is copied, and 1 target waits to leave")
+
+
 def test_an_end_is_told_when_a_rate_is_known() -> None:
-    assert remaining_s(5, 5, 0) == 0 and remaining_s(1, 5, 0) is None and remaining_s(0, 10, 3) == 4
+    assert remaining_s(5, 5, 0) is None and remaining_s(1, 5, 0) is None and remaining_s(0, 10, 3) == 4
     assert [about(s) for s in (0, 119, 120, 7200, 3 * 86_400)] == ["0 s", "119 s", "2 min", "2 h", "3 days"]
-    unknown = {"under_way": 1, "queued": 0, "more_follow": False, "copied_bytes": 0, "total_bytes": 9}
+    unknown = {"under_way": 1, "queued": 0, "to_leave": 0, "more_follow": False, "copied_bytes": 0, "total_bytes": 9}
     assert "cannot be estimated" in summary_text(unknown | {"bytes_per_s": 0, "remaining_s": None})
