@@ -97,7 +97,7 @@ def targets_without_place(status: pb.GetStatusReply, routing: pb.Routing, node_i
 def node_rows(status: pb.GetStatusReply, routing: pb.Routing) -> list[NodeRow]:
     node_of = {target.target_id: target.node_id for target in routing.targets}
     members = {member.target_id for chain in status.chains for member in chain.members}
-    targets = Counter(node_of[target] for target in members)
+    targets = Counter(node_of[target] for target in members if target in node_of)  # else it was removed meanwhile
     coming = Counter(move.added_node for move in status.moves if move.added_target)
     going = Counter(node_of[move.removed_target] for move in status.moves if move.removed_target in node_of)
     rows = []

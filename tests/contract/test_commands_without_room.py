@@ -42,3 +42,12 @@ def test_drain_says_that_targets_have_no_place(monkeypatch: pytest.MonkeyPatch) 
     assert said(monkeypatch, ([], status, routing_of(status)), *drain) == "nothing has to move\n"
     moves = [pb.Move(chain_id=1, added_node=2, removed_target=301)]
     assert said(monkeypatch, (moves, status, routing_of(status)), *drain).startswith("1 target moves now: 1 to node 2")
+
+
+def test_nodes_are_listed_although_a_target_is_removed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record had gone when the routing was read, after the status."""
+    status = sound()
+    routing = routing_of(status)
+    del routing.targets[0]
+    rows = json.loads(said(monkeypatch, (status, routing), "node", "ls", "--json"))["nodes"]
+    assert sum(row["targets"] for row in rows) == len(routing.targets)
