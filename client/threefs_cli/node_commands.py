@@ -14,7 +14,7 @@ from threefs.rpc.methods import ADD_NODES, GET_ROUTING, GET_STATUS, REBALANCE, R
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
-from threefs_cli.cluster_state import CALL_TIMEOUT_S
+from threefs_cli.cluster_state import CALL_TIMEOUT_S, until_answered
 from threefs_cli.local_cluster import LocalCluster
 
 
@@ -88,10 +88,26 @@ async def _state_of(fs: AsyncFileSystem, url: str) -> tuple[pb.GetStatusReply, p
     return status, reply.routing
 
 
-def targets_without_place(status: pb.GetStatusReply, routing: pb.Routing, node_id: int) -> int:
-    """How many targets of the node do not move to another one."""
-    row = next((row for row in node_rows(status, routing) if row.node_id == node_id), None)
-    return row.targets - row.going if row is not None else 0
+def staying_targets(status: pb.GetStatusReply, routing: pb.Routing, node_id: int) -> tuple[int, int]:
+    """How many targets of the node do not move to another one because none takes them, and how many because their
+    chain does something else first, or does not serve."""
+    node_of = {target.target_id: target.node_id for target in routing.targets}
+    moving = {move.chain_id: move.removed_target for move in status.moves}
+    placeless = waiting = 0
+    for chain in status.chains:
+        own = [member.target_id for member in chain.members if node_of.get(member.target_id) == node_id]
+        staying = [target for target in own if moving.get(chain.chain_id) != target]
+        if chain.chain_id in moving or not _can_move(chain):
+            waiting += len(staying)
+        else:
+            placeless += len(staying)
+    return placeless, waiting
+
+
+def _can_move(chain: pb.Chain) -> bool:
+    """Whether the chain serves, and no member of it leaves. The record of the move may be lost."""
+    members = chain.members
+    return any(one.state == pb.SERVING for one in members) and not any(one.leaving for one in members)
 
 
 def node_rows(status: pb.GetStatusReply, routing: pb.Routing) -> list[NodeRow]:
@@ -211,15 +227,12 @@ def _set_draining(selector: ClusterSelector, node_id: int, draining: bool, dry_r
         return moves, *await _state_of(fs, url)
 
     moves, status, routing = selector.run(work)
-    left = targets_without_place(status, routing, node_id) if draining and not moves else 0
+    placeless, waiting = staying_targets(status, routing, node_id) if draining and not moves else (0, 0)
     if selector.as_json:
         row = {"node_id": node_id, "draining": draining, "dry_run": dry_run, "moves": _counts(moves)}
-        output.print_json(row | {"targets_without_place": left})
-    elif left:
-        click.echo(
-            f"none of its {output.count_of(left, 'target', 'targets')} can move now: no other node has room for one or "
-            "can take it; remove files or add nodes (`threefs health`)"
-        )
+        output.print_json(row | {"targets_without_place": placeless, "targets_waiting": waiting})
+    elif placeless or waiting:
+        _echo_staying(placeless, waiting)
     elif draining:
         _echo_moves(moves, dry_run)
     else:
@@ -276,15 +289,33 @@ def rebalance(selector: ClusterSelector, dry_run: bool) -> None:
     possible, while the cluster runs. So with several tables one node may have as many targets more than another."""
     url = selector.url()
 
-    async def work(fs: AsyncFileSystem) -> list[pb.Move]:
+    async def work(fs: AsyncFileSystem) -> tuple[list[pb.Move], int]:
         request = pb.RebalanceRequest(dry_run=dry_run)
-        return list((await managers(fs, url).call(REBALANCE, request, timeout_s=CALL_TIMEOUT_S)).moves)
+        moves = list((await managers(fs, url).call(REBALANCE, request, timeout_s=CALL_TIMEOUT_S)).moves)
+        return moves, 0 if moves else len((await until_answered(lambda: _state_of(fs, url)))[0].moves)
 
-    moves = selector.run(work)
+    moves, before = selector.run(work)
     if selector.as_json:
-        output.print_json({"dry_run": dry_run, "moves": _counts(moves)})
+        output.print_json({"dry_run": dry_run, "moves": _counts(moves), "moves_before": before})
+    elif before:
+        first = output.count_of(before, "move of before is", "moves of before are")
+        then = "would move" if dry_run else "moves"
+        click.echo(f"nothing more {then} yet: {first} not done (`threefs moves`), and what is uneven then {then} later")
     else:
         _echo_moves(moves, dry_run)
+
+
+def _echo_staying(placeless: int, waiting: int) -> None:
+    if placeless:
+        click.echo(
+            f"{output.count_of(placeless, 'of its targets has', 'of its targets have')} no place now: no other node "
+            "has room for one or can take it; remove files or add nodes (`threefs health`)"
+        )
+    if waiting:
+        click.echo(
+            f"{output.count_of(waiting, 'of its targets waits', 'of its targets wait')} until other moves of their "
+            "chains are done, or their chains are served (`threefs moves`)"
+        )
 
 
 def _counts(moves: list[pb.Move]) -> list[dict[str, int]]:
