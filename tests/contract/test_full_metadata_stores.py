@@ -35,6 +35,26 @@ async def test_changes_that_may_have_been_made_do_not_fail_for_good_on_a_full_di
     assert [result.create.created for result in (await answered(bench, request)).results] == [True] * count
 
 
+async def test_a_repeated_batch_is_tried_once_while_the_store_is_silent(
+    bench: MetaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each half would wait as long as the whole, and the client would not hear why in time."""
+    await bench.context.allocator.refill(8)
+    tries = []
+
+    def silent() -> BufferedTransaction:
+        tries.append(1)
+        bench.clock.advance(5.0)
+        raise Unavailable("silent")
+
+    mutation = pb.Mutation(client=CLIENT, request=1000, again=True)
+    request = pb.BatchRequest(mutation=mutation, changes=[create_of(f"/{number}") for number in range(8)])
+    with monkeypatch.context() as patches, pytest.raises(MaybeCommitted, match="silent"):
+        patches.setattr(bench.engine, "begin", silent)
+        await answered(bench, request)
+    assert len(tries) == 1
+
+
 def meet_behind_half(bench: MetaBench, monkeypatch: pytest.MonkeyPatch, error: ThreefsError) -> None:
     """At most four files fit into a transaction, and only one transaction with files is committed."""
     commit, is_made = bench.engine.commit, False

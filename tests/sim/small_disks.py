@@ -79,7 +79,10 @@ class SmallDisks:
             if node is not None:
                 recovery = node.storage._target_recovery
                 now = recovery._clock.monotonic()
-                left_s += [at - now + _AWAY.limit_s(times + 1) for times, at in recovery._returns.values()]
+                left_s += [
+                    at - now + _AWAY.limit_s(times) + _AWAY.limit_s(times + 1)
+                    for times, at in recovery._returns.values()
+                ]
         return max(left_s)
 
     async def take_writes(self) -> None:

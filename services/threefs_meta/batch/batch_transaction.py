@@ -18,11 +18,13 @@ from threefs.errors import (
     Conflict,
     InvalidArgument,
     MaybeCommitted,
+    NoSpace,
     Retry,
     ThreefsError,
     Throttled,
     TooLarge,
     TooOld,
+    Unavailable,
 )
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
@@ -108,7 +110,7 @@ class _Batch:
         try:
             await self._run_transaction(start, end, _BATCH_TIMEOUT_S if end - start > 1 else _SINGLE_TIMEOUT_S, outcome)
         except (Conflict, TooOld, Throttled, MaybeCommitted, TooLarge) as error:
-            if end - start == 1:
+            if end - start == 1 or isinstance(error.__cause__, NoSpace | Unavailable):  # no half fares better
                 if error.retry is not Retry.NEVER:
                     outcome.check(error)
                     raise

@@ -50,6 +50,8 @@ _ROOM_BYTES = 16 << 20
 _NEARLY_FULL_BYTES = 256 << 20
 #: How long a target without room or descriptors is out of its chain before it returns as it is: at first, and at most.
 _AWAY = Backoff(20.0, 300.0)
+#: The same for one without descriptors, while its chain takes no writes without it.
+_AWAY_FROM_WRITES = Backoff(2.0, 20.0)
 #: So long writes wait for removals to reach a target that is being brought up to date and has no room. In a chain that
 #: is written all the time it would leave at once, with no removal done.
 _GRACE_S = 2.0
@@ -71,7 +73,7 @@ class TargetRecovery:
         self._clock = clock
         self._report = report
         self._on_return = on_return
-        #: By target that has no room, or no descriptors: how often it has returned so, and when it may again.
+        #: By target that has no room, or no descriptors: how often it has returned so, and when it did, or left.
         self._returns: dict[TargetId, tuple[int, float]] = {}
         self._tried_at: dict[TargetId, float] = {}  # when a store was opened again last
         self._drops_at = -math.inf  # when quarantined stores may be deleted next
@@ -103,8 +105,8 @@ class TargetRecovery:
 
     def _leave(self, target: Target, why: str) -> None:
         _LOG.warning(f"{why}: the target leaves its chain", target=target.target_id)
-        _, next_at = self._returns.get(target.target_id, (0, math.inf))
-        if self._clock.monotonic() >= next_at:
+        times, since = self._returns.get(target.target_id, (0, math.inf))
+        if self._clock.monotonic() >= since + _away_s(target, times):
             del self._returns[target.target_id]  # it has stayed for longer than it would be away
         target.leave()
         self._report()
@@ -198,8 +200,8 @@ class TargetRecovery:
         if target.engine.failure is None and not target.leaving:
             target.full = False  # only a write was refused
             return
+        target.full = True  # until it has returned: its store may take changes before it has left, or stay closed
         if not target.leaving:
-            target.full = True  # until it has returned: its store may take changes again before it has left
             target.leave()
             self._report()
         await self._return(target, in_place=not has_room and not target.is_closed)
@@ -210,10 +212,10 @@ class TargetRecovery:
         now = self._clock.monotonic()
         if target.state is not PublicState.OFFLINE or target.is_closed or target.engine.failure is not None:
             return False
-        times, next_at = self._returns.setdefault(target.target_id, (0, now + _AWAY.limit_s(0)))
-        if now < next_at:
+        times, since = self._returns.setdefault(target.target_id, (0, now))
+        if now < since + _away_s(target, times):
             return False
-        self._returns[target.target_id] = times + 1, now + _AWAY.limit_s(times + 1)
+        self._returns[target.target_id] = times + 1, now
         return True
 
     async def _return(self, target: Target, *, in_place: bool = False) -> None:
@@ -235,6 +237,12 @@ class TargetRecovery:
         _LOG.info("the target returns", target=target.target_id)
         self._on_return(target)
         self._report()
+
+
+def _away_s(target: Target, times: int) -> float:
+    """How long a target is away that has returned so often."""
+    stops_writes = target.exhausted and len(target.chain.serving) < target.min_replicas
+    return (_AWAY_FROM_WRITES if stops_writes else _AWAY).limit_s(times)
 
 
 def _tried_bytes(space: Space) -> int:

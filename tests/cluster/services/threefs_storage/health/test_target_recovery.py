@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ async def test_one_without_descriptors_returns_after_a_while_or_when_it_is_neede
     monkeypatch.setattr(target_recovery, "_AWAY", Backoff(1e9, 1e9))
     async with chain_of(tmp_path, 2) as chain:
         target, recovery = chain[2].target, chain[2].storage._target_recovery
-        recovery._returns[target.target_id] = 5, 0.0  # long ago
+        recovery._returns[target.target_id] = 5, -math.inf  # long ago
         engine, stage = target.engine, target.engine.stage
         kept = engine._directory.with_name(f"{engine._directory.name}.damaged")
         kept.mkdir()
@@ -157,9 +158,53 @@ async def test_one_without_descriptors_returns_after_a_while_or_when_it_is_neede
         if is_needed:
             chain.change((1, OFFLINE), (2, LASTSRV))
         else:
-            recovery._returns[target.target_id] = 0, 0.0
+            recovery._returns[target.target_id] = 0, -math.inf
         await until(lambda: target.local_state is LocalState.ONLINE)
         assert target.engine is engine and kept.is_dir() and not chain[2].targets.reports()[0].failure
+
+
+async def test_one_without_descriptors_returns_soon_where_its_chain_takes_no_writes_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_recovery, "_AWAY", Backoff(1e9, 1e9))
+    monkeypatch.setattr(target_recovery, "_AWAY_FROM_WRITES", Backoff(0.5, 0.5))
+    async with chain_of(tmp_path, 2) as chain:
+        target = chain[2].target
+        chain[2].storage._target_recovery.on_exhausted(target)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await asyncio.sleep(1.0 + 2 * target_recovery._INTERVAL_S)
+        assert target.local_state is LocalState.OFFLINE
+        target.min_replicas = 2
+        await until(lambda: target.local_state is LocalState.ONLINE)
+
+
+@pytest.mark.parametrize("is_needed", [False, True])
+async def test_a_store_without_descriptors_and_room_is_opened_again_when_there_are_some(
+    is_needed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store was closed when there was room, found no descriptors, and stayed closed until the process ended."""
+    monkeypatch.setattr(target_recovery, "_AWAY", Backoff(0.1, 0.1))
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        target, targets = chain[2].target, chain[2].targets
+        await target.engine._ballast.release()
+        target.engine._ballast._length_bytes = 1 << 20  # others had filled the disk
+        assert target.engine.read_only is not None
+        opening, tries = targets._open_engine, list[Path]()
+
+        async def exhausted(directory: Path) -> Any:
+            tries.append(directory)
+            raise Unavailable(f"{directory}: {os.strerror(errno.EMFILE)}")
+
+        targets._open_engine = exhausted  # type: ignore[method-assign]
+        chain[2].storage._target_recovery.on_exhausted(target)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await until(lambda: bool(tries) and target.is_closed)
+        targets._open_engine = opening  # type: ignore[method-assign]
+        if is_needed:
+            chain.change((1, OFFLINE), (2, LASTSRV))
+        await until(lambda: target.local_state is LocalState.ONLINE)
+        assert not target.is_closed
 
 
 async def test_a_table_that_has_failed_by_itself_is_opened_again_before_a_client_writes(tmp_path: Path) -> None:
