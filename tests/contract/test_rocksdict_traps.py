@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rocksdict import Options, Rdict, ReadOptions, WriteOptions
+from rocksdict import BlockBasedOptions, Options, Rdict, ReadOptions, WriteOptions
 
 from threefs.errors import Corrupt
+from threefs.kv.rocksdb_store import merge_at_once, open_store
 from threefs.kv.table import Table
 
 
@@ -176,3 +177,56 @@ async def test_trap_4_the_loop_goes_on_while_a_flush_is_under_way(tmp_path: Path
     await flushed
     await table.close()
     assert table.durable == 2
+
+
+def options_of(directory: Path) -> list[str]:
+    """What the store in `directory` has said about its options since it was opened."""
+    log = (directory / "LOG").read_text()
+    return [name for name in ("filter_policy: bloomfilter", "filter_policy: nullptr") if name in log]
+
+
+def with_filter() -> Options:
+    blocks = BlockBasedOptions()
+    blocks.set_bloom_filter(10, False)
+    options = Options(raw_mode=True)
+    options.set_block_based_table_factory(blocks)
+    return options
+
+
+def test_trap_5_a_store_that_exists_is_opened_with_other_options(tmp_path: Path) -> None:
+    """Those of column families are read from the disk, without the parts that have no text, as the filter."""
+    for expected in ("bloomfilter", "nullptr"):
+        Rdict(str(tmp_path / "store"), with_filter()).close()
+        assert options_of(tmp_path / "store") == [f"filter_policy: {expected}"]
+
+
+def test_trap_5_a_store_has_its_own_options_at_each_open(tmp_path: Path) -> None:
+    for _ in range(3):
+        store = open_store(tmp_path / "store")
+        assert options_of(tmp_path / "store") == ["filter_policy: bloomfilter"]
+        assert store.property_int_value("rocksdb.block-cache-capacity") == 64 << 20
+        merge_at_once(store, True)
+        store.close()
+    store = open_store(tmp_path / "store")
+    for number in range(3):
+        store.put(b"%d" % number, b"")
+        store.flush()
+        time.sleep(0.1)
+    assert len(list((tmp_path / "store").glob("*.sst"))) == 3, "the store merges each new file, as on a full disk"
+    store.close()
+
+
+def cached_bytes(store: Rdict) -> int:
+    return store.property_int_value("rocksdb.block-cache-usage") or 0
+
+
+def test_stores_of_one_process_share_a_cache(tmp_path: Path) -> None:
+    """A process has up to 99 targets, each with a store."""
+    stores = [open_store(tmp_path / name) for name in ("a", "b")]
+    stores[0].put(b"key", bytes(1000))
+    stores[0].flush()
+    before = cached_bytes(stores[1])
+    assert stores[0].get(b"key")
+    assert cached_bytes(stores[1]) > before
+    for store in stores:
+        store.close()

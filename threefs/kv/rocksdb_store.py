@@ -11,11 +11,13 @@ from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, D
 from threefs.errors import EXHAUSTED, FULL_DISK, Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.wal_recovery import KEPT, cut_torn_tails, flushed, gaps, put_aside, rotated, unreadable
 
-_BLOCK_CACHE_BYTES = 64 << 20
+BLOCK_CACHE_BYTES = 64 << 20
+BLOCK_CACHE = Cache(BLOCK_CACHE_BYTES)  # of all stores of this process: one disk may have 99 targets
 _WRITE_BUFFER_BYTES = 32 << 20
 _MAX_WAL_BYTES = 256 << 20
 _KEEP_LOGS_S = 3600  # a backup that stops for longer has to begin again with a snapshot
 _KEEP_LOGS_MIB = 1024
+_READ_WRITE, _READ_ONLY = AccessType.read_write(), AccessType.read_only()
 _TRIAL = "room"  # the file with which room is tried
 _DIRECTORIES = re.compile(r"(?:/[^/\s:]+)+/")  # of the files that RocksDB names
 _BLOOM_BITS_PER_KEY = 10
@@ -50,7 +52,7 @@ def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
     try:
         if rotated(directory):
             return _open_rotated(directory, keep_logs)
-        return Rdict(str(directory), _options(keep_logs))
+        return _open(directory, keep_logs=keep_logs)
     except Exception as error:
         failure = error if isinstance(error, ThreefsError) else error_of(error, f"the table {directory}")
         if isinstance(failure, NoSpace) and drop_kept_logs(directory):
@@ -58,7 +60,7 @@ def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
         if not isinstance(failure, Corrupt) or rotated(directory) or not cut_torn_tails(directory):
             raise failure from error
     try:
-        return Rdict(str(directory), _options(keep_logs))
+        return _open(directory, keep_logs=keep_logs)
     except Exception as error:
         raise error_of(error, f"the table {directory}") from error
 
@@ -77,7 +79,7 @@ def _open_rotated(directory: Path, keep_logs: bool) -> Rdict:
             )
         put_aside(directory, log)
         break
-    return Rdict(str(directory), _options(keep_logs))
+    return _open(directory, keep_logs=keep_logs)
 
 
 def _last_change_before(directory: Path, log: Path) -> int:
@@ -90,7 +92,7 @@ def _last_change_before(directory: Path, log: Path) -> int:
         if path.is_file() and path.name not in ("LOCK", "LOG") and not later:
             os.link(path, trial / path.name)
     try:
-        store = Rdict(str(trial), _options(), access_type=AccessType.read_only())
+        store = _open(trial, access=_READ_ONLY)
         try:
             return store.latest_sequence_number()
         finally:
@@ -179,9 +181,15 @@ def _free_bytes(directory: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def _options(keep_logs: bool = False) -> Options:
+def _open(directory: Path, *, keep_logs: bool = False, access: AccessType = _READ_WRITE) -> Rdict:
+    options = _options(keep_logs)
+    # Most options belong to the column family. Unless they are named, those with which the store was last open count.
+    return Rdict(str(directory), options, column_families={"default": options}, access_type=access)
+
+
+def _options(keep_logs: bool) -> Options:
     blocks = BlockBasedOptions()
-    blocks.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
+    blocks.set_block_cache(BLOCK_CACHE)
     blocks.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
     options = Options(raw_mode=True)
     options.create_if_missing(True)
