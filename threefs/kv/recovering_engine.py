@@ -6,6 +6,9 @@ transactions that were under way fail. So the engine does this in place as soon 
 that stays alive must do its work, or end (I19). If the reason stays, the process ends, unless the reason is a full
 disk.
 
+Damage in a sorted file stops all changes once RocksDB merges that file. The store is then opened without merges, which
+would only meet it again: what is not damaged can be read and changed until people restore the store from a backup.
+
 It also looks whether the disk still has a reserve for removals. Only its owner can tell a removal from other changes:
 both write records. So the owner asks `removals_only` before it adds something.
 """
@@ -47,6 +50,7 @@ class RecoveringEngine:
         self._engine: RocksEngine | None = engine  # None while it is being opened again
         self.directory = directory
         self._was_full = False  # when the table failed, or when it was last tried to open it again
+        self._merges = True  # until damage is met by one
         self.removals_only = False  # the rest of the disk is the reserve for removals
         self._sync_policy = sync_policy
         self._clock = clock
@@ -96,6 +100,7 @@ class RecoveringEngine:
             await self._clock.sleep(_CHECK_S)
             await self._look_at_reserve()
             if self._engine is not None and self._engine.failure is not None and not self._still_full():
+                self._heed_damage(self._engine.failure)
                 self._engine = await self._open_again(await self._close_failed())
                 _LOG.warning("the store is open again")
 
@@ -132,6 +137,20 @@ class RecoveringEngine:
                 return True
         return False
 
+    def _heed_damage(self, failure: ThreefsError) -> None:
+        """Without merges, no damage keeps the store from taking changes. Raises the reason if it did."""
+        if not isinstance(failure, Corrupt):
+            return
+        if not self._merges:
+            raise Corrupt(f"the store takes no changes, also without merging its files: {failure}")
+        self._merges = False
+        _LOG.error(
+            "the store is damaged, and goes on without merging its files: restore it from a backup "
+            "(docs/troubleshooting.md)",
+            directory=str(self.directory),
+            error=str(failure),
+        )
+
     async def _close_failed(self) -> str:
         """Close the table that has failed. Returns the reason as a text: the error itself has a traceback, which holds
         the transaction that met it, and so the table."""
@@ -153,7 +172,9 @@ class RecoveringEngine:
         while True:
             gc.collect()  # tracebacks of errors may hold transactions that have failed
             try:
-                return await RocksEngine.open(self.directory, clock=self._clock, sync_policy=self._sync_policy)
+                return await RocksEngine.open(
+                    self.directory, clock=self._clock, sync_policy=self._sync_policy, merges=self._merges
+                )
             except Corrupt:
                 raise
             except (ThreefsError, OSError) as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.sync_policy import SyncPolicy
-from threefs.errors import Conflict, MaybeCommitted, ThreefsError
+from threefs.errors import Conflict, Corrupt, MaybeCommitted, ThreefsError, Unavailable
 from threefs.kv.conflicts import History
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
 from threefs.kv.table import Table
@@ -35,13 +35,15 @@ class RocksEngine:
 
     @classmethod
     async def open(
-        cls, directory: Path, *, clock: Clock = CLOCK, sync_policy: SyncPolicy | None = None
+        cls, directory: Path, *, clock: Clock = CLOCK, sync_policy: SyncPolicy | None = None, merges: bool = True
     ) -> "RocksEngine":
-        """Open the store in `directory`. With a `sync_policy`, commits may be synced on the event loop.
+        """Open the store in `directory`. With a `sync_policy`, commits may be synced on the event loop. `merges`: as of
+        `open_store`.
 
         Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
         """
-        return cls(await Table.open(directory, sync_policy=sync_policy, clock=clock, keep_logs=True), clock=clock)
+        opening = Table.open(directory, sync_policy=sync_policy, clock=clock, only_copy=True, merges=merges)
+        return cls(await opening, clock=clock)
 
     @property
     def table(self) -> Table:
@@ -55,7 +57,7 @@ class RocksEngine:
 
     @property
     def failure(self) -> ThreefsError | None:
-        """The error with which it refuses writes (NoSpace) or all work; None while it works."""
+        """The error with which it refuses writes (NoSpace, Corrupt) or all work; None while it works."""
         return self._table.failure
 
     def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> BufferedTransaction:
@@ -74,7 +76,10 @@ class RocksEngine:
     async def commit(self, attempt: BufferedTransaction) -> None:
         if self._history.newest(attempt.reads, attempt.version) > attempt.version:
             raise Conflict
-        number = self._table.write(attempt.writes)  # no await since the check, so no other commit is in between
+        try:
+            number = self._table.write(attempt.writes)  # no await since the check, so no other commit is in between
+        except Corrupt as error:  # its owner opens it again, and it was no record of this transaction
+            raise Unavailable(f"changes have to wait: {error}") from error
         version = self._history.record(tuple(attempt.writes), self._clock.monotonic())
         assert version == number, "only this engine writes to the table"
         try:

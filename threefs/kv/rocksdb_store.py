@@ -1,6 +1,7 @@
 """The RocksDB store below a table: opening it, recovering it after a power cut, and translating its errors."""
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -28,12 +29,14 @@ LONG_LOG_BYTES = 4 << 20
 _IN_USE = "is in use by another process"
 _NOT_OF_DISK = (_IN_USE, *map(os.strerror, EXHAUSTED))
 _FULL_DISK = tuple(map(os.strerror, FULL_DISK))
+_UNREADABLE_SECTOR = re.compile(rf"While pread .*\.sst: {os.strerror(errno.EIO)}")
 _MERGED_FILES = "level0_file_num_compaction_trigger"
 _USUAL_MERGED_FILES = 4
 
 
-def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
+def open_store(directory: Path, *, keep_logs: bool = False, merges: bool = True) -> Rdict:
     """Open the store: make its directory if it is missing, and recover. With `keep_logs`, old logs stay for backups.
+    Without `merges`, sorted files stay as they are: a store of which one is damaged takes changes only then.
 
     Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
     """
@@ -49,23 +52,22 @@ def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
             f"the table {directory} is damaged: its log has a gap, or a record of an unknown kind or one too long, "
             "and records behind that place had been flushed"
         )
+    options = _options(keep_logs, merges)
     try:
-        if rotated(directory):
-            return _open_rotated(directory, keep_logs)
-        return _open(directory, keep_logs=keep_logs)
+        return _open_rotated(directory, options) if rotated(directory) else _open(directory, options)
     except Exception as error:
         failure = error if isinstance(error, ThreefsError) else error_of(error, f"the table {directory}")
         if isinstance(failure, NoSpace) and drop_kept_logs(directory):
-            return open_store(directory, keep_logs=keep_logs)
+            return open_store(directory, keep_logs=keep_logs, merges=merges)
         if not isinstance(failure, Corrupt) or rotated(directory) or not cut_torn_tails(directory):
             raise failure from error
     try:
-        return _open(directory, keep_logs=keep_logs)
+        return _open(directory, options)
     except Exception as error:
         raise error_of(error, f"the table {directory}") from error
 
 
-def _open_rotated(directory: Path, keep_logs: bool) -> Rdict:
+def _open_rotated(directory: Path, options: Options) -> Rdict:
     """Open a store with several logs. It ends at the first gap between them, if nothing behind the gap was flushed."""
     needed = flushed(directory)
     cut_torn_tails(directory)
@@ -79,7 +81,7 @@ def _open_rotated(directory: Path, keep_logs: bool) -> Rdict:
             )
         put_aside(directory, log)
         break
-    return _open(directory, keep_logs=keep_logs)
+    return _open(directory, options)
 
 
 def _last_change_before(directory: Path, log: Path) -> int:
@@ -92,7 +94,7 @@ def _last_change_before(directory: Path, log: Path) -> int:
         if path.is_file() and path.name not in ("LOCK", "LOG") and not later:
             os.link(path, trial / path.name)
     try:
-        store = _open(trial, access=_READ_ONLY)
+        store = _open(trial, _options(), _READ_ONLY)
         try:
             return store.latest_sequence_number()
         finally:
@@ -181,13 +183,12 @@ def _free_bytes(directory: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def _open(directory: Path, *, keep_logs: bool = False, access: AccessType = _READ_WRITE) -> Rdict:
-    options = _options(keep_logs)
+def _open(directory: Path, options: Options, access: AccessType = _READ_WRITE) -> Rdict:
     # Most options belong to the column family. Unless they are named, those with which the store was last open count.
     return Rdict(str(directory), options, column_families={"default": options}, access_type=access)
 
 
-def _options(keep_logs: bool) -> Options:
+def _options(keep_logs: bool = False, merges: bool = True) -> Options:
     blocks = BlockBasedOptions()
     blocks.set_block_cache(BLOCK_CACHE)
     blocks.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
@@ -197,6 +198,7 @@ def _options(keep_logs: bool) -> Options:
     options.set_compression_type(DBCompressionType.none())
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_level_zero_file_num_compaction_trigger(_USUAL_MERGED_FILES)
+    options.set_disable_auto_compactions(not merges)
     options.set_max_total_wal_size(_MAX_WAL_BYTES)
     if keep_logs:
         options.set_wal_ttl_seconds(_KEEP_LOGS_S)
@@ -215,13 +217,14 @@ def tells_of_disk(error: ThreefsError) -> bool:
     return not any(said in error.message for said in _NOT_OF_DISK)
 
 
-def error_of(error: Exception, table: str) -> ThreefsError:
+def error_of(error: Exception, table: str, *, only_copy: bool = False) -> ThreefsError:
     """The error of threefs for an error of the store. `table` says which table it is. Clients read the message, so it
-    names files without their directories."""
+    names files without their directories. A sector that cannot be read is damage to the only copy; where there are
+    others, its disk has failed."""
     text = _DIRECTORIES.sub("", str(error))
     if any(said in text for said in _FULL_DISK):
         return NoSpace(f"the disk of {table} is full; the table takes no more writes until it is opened again")
-    if "Corruption" in text:
+    if "Corruption" in text or (only_copy and _UNREADABLE_SECTOR.search(text)):
         return Corrupt(f"{table} is damaged: {text}")
     if "lock" in text.lower() and "LOCK" in text:
         return Unavailable(f"{table} {_IN_USE}")

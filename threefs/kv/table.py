@@ -5,7 +5,8 @@ the log, in a worker thread, or on the event loop while syncs are fast (`sync_po
 order. So after a crash the table has all writes up to some write, which is at least the last one that was flushed.
 
 After an I/O error the table refuses all work, because the content of the disk is not known any more. After a full disk
-it refuses writes until it is opened again; `reopen` does so in place.
+it refuses writes until it is opened again; `reopen` does so in place. It refuses writes also where RocksDB has met
+damage while it merged sorted files: it takes none then, and merges again as soon as it is opened with `merges`.
 """
 
 import asyncio
@@ -48,7 +49,13 @@ class Table:
     """Use `await Table.open(directory)`. Only one process can have a table open."""
 
     def __init__(
-        self, store: Rdict, worker: Worker, directory: Path, sync_policy: SyncPolicy | None = None, clock: Clock = CLOCK
+        self,
+        store: Rdict,
+        worker: Worker,
+        directory: Path,
+        sync_policy: SyncPolicy | None = None,
+        clock: Clock = CLOCK,
+        only_copy: bool = False,
     ) -> None:
         self.written = 0  # number of the newest write
         self.durable = 0  # number of the newest write that survives a crash
@@ -60,6 +67,7 @@ class Table:
         self._sync_policy = sync_policy  # None: all syncs are in the thread
         self._preallocator = None if sync_policy is None else WalPreallocator(directory)
         self._clock = clock
+        self._only_copy = only_copy
         self._waiting: list[asyncio.Future[None]] = []
         self._flusher: asyncio.Task[None] | None = None
         self._turn: asyncio.Handle | None = None  # runs at the end of a step of the loop that has done its sync
@@ -72,17 +80,25 @@ class Table:
 
     @classmethod
     async def open(
-        cls, directory: Path, *, sync_policy: SyncPolicy | None = None, clock: Clock = CLOCK, keep_logs: bool = False
+        cls,
+        directory: Path,
+        *,
+        sync_policy: SyncPolicy | None = None,
+        clock: Clock = CLOCK,
+        only_copy: bool = False,
+        merges: bool = True,
     ) -> "Table":
         """Open the table: make its directory if it is missing, and recover. With a `sync_policy`, syncs may be on the
-        event loop. With `keep_logs`, old logs stay for backups for a while.
+        event loop. If nobody else has what the `only_copy` has, old logs stay for backups for a while, and what the
+        disk cannot read of a sorted file is damage to what lies there. `merges`: as of `open_store`.
 
         Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
         """
         worker = ThreadWorker("threefs-table")
         try:
-            opening = partial(open_store, directory, keep_logs=keep_logs)
-            return cls(await _run(worker, opening, f"the table {directory}"), worker, directory, sync_policy, clock)
+            opening = partial(open_store, directory, keep_logs=only_copy, merges=merges)
+            store = await _run(worker, opening, f"the table {directory}")
+            return cls(store, worker, directory, sync_policy, clock, only_copy)
         except BaseException:
             await worker.close()
             raise
@@ -104,7 +120,7 @@ class Table:
     def write(self, changes: Mapping[bytes, bytes | None]) -> int:
         """Apply all changes as one write (None removes the key). Returns the number of the write, for `flush`.
 
-        Raises NoSpace or Unavailable; then nothing was changed.
+        Raises NoSpace, Corrupt or Unavailable; then nothing was changed.
         """
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
@@ -130,7 +146,7 @@ class Table:
 
     async def flush(self, number: int | None = None) -> None:
         """Return when the write of that number, and all before it, are durable; by default all so far. Raises NoSpace,
-        Unavailable."""
+        Corrupt, Unavailable."""
         if (self.written if number is None else number) <= self.durable:
             return
         if self.failure is not None:
@@ -349,25 +365,29 @@ class Table:
         batch = WriteBatch(raw_mode=True)
         batch.put(MARK_KEY, self._mark)
         self._mark = None
-        with contextlib.suppress(ThreefsError):  # the next write fails with the same error
-            self._checked(lambda: self._store.write(batch))
+        try:
+            self._store.write(batch)
+        except Exception as error:  # the next write fails with the same error
+            self._fail(error)
 
     def _check_readable(self) -> None:
-        if self.failure is not None and not isinstance(self.failure, NoSpace):
-            raise type(self.failure)(self.failure.message)
-        if self._sequence is not None:
+        closed = self._sequence is not None
+        if closed and isinstance(self.failure, NoSpace):
             raise Unavailable(f"{_NAME} is being opened again")
+        if self.failure is not None and (closed or not isinstance(self.failure, NoSpace | Corrupt)):
+            raise type(self.failure)(self.failure.message)
 
     def _checked(self, action: Callable[[], T]) -> T:
         try:
             return action()
         except Exception as error:
-            raise self._fail(error) from error
+            raise self._fail(error, reading=True) from error
 
-    def _fail(self, error: Exception) -> ThreefsError:
-        """The error to raise. Except for a corrupt record, the table refuses all work, or writes, from now on."""
-        failure = error_of(error, _NAME)
-        if self.failure is None and not isinstance(failure, Corrupt):
+    def _fail(self, error: Exception, *, reading: bool = False) -> ThreefsError:
+        """The error to raise. The table refuses all work, or writes, from now on, unless it was `reading` a corrupt
+        record."""
+        failure = error_of(error, _NAME, only_copy=self._only_copy)
+        if self.failure is None and not (reading and isinstance(failure, Corrupt)):
             self.failure = failure
         return failure
 
@@ -412,7 +432,7 @@ class TableView:
                 rows.status()
             found = rows.value() if at == key else None
         except Exception as error:
-            raise table._fail(error) from error
+            raise table._fail(error, reading=True) from error
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -452,7 +472,7 @@ class TableView:
                     rows.status()
                     seeks, following = _SEEKS, -1  # a step of an iterator at its end is fatal
         except Exception as error:
-            raise self._table._fail(error) from error
+            raise self._table._fail(error, reading=True) from error
         return found
 
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]:

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from tests.harness.chain_harness import until
 from tests.harness.small_disk import small_disk as mounted_disk
 from threefs import background
-from threefs.errors import MaybeCommitted, NoSpace, ThreefsError, Unavailable
+from threefs.errors import Corrupt, MaybeCommitted, NoSpace, ThreefsError, Unavailable
 from threefs.kv import recovering_engine
 from threefs.kv.recovering_engine import RecoveringEngine
 from threefs.kv.rocks import RocksEngine
@@ -101,6 +101,100 @@ async def test_a_store_that_cannot_be_opened_again_ends_the_process(
         assert "cannot be opened again: the disk is gone" in str(deaths[0])
         with pytest.raises(Unavailable, match="is being opened again"):
             engine.begin()
+        await engine.close()
+
+
+async def fill_and_damage(directory: Path) -> None:
+    """Fill a store with so many sorted files that they are merged as soon as it is open. One has a damaged block."""
+    engine = await RocksEngine.open(directory, merges=False)
+    for number in range(5):
+        tx = engine.begin()
+        for name in range(200):
+            tx.set(b"%04d" % (10 * name + number), os.urandom(300))
+        await tx.commit()
+        engine.table._store.flush()
+    await engine.close()
+    damaged = min(directory.glob("*.sst"))
+    content = bytearray(damaged.read_bytes())
+    content[20_000] ^= 1
+    damaged.write_bytes(content)
+
+
+@pytest.mark.slow
+async def test_a_damaged_file_of_a_store_does_not_stop_its_changes(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        await fill_and_damage(tmp_path / "store")
+        for start in range(2):
+            engine = await RecoveringEngine.open(tmp_path / "store")
+            with contextlib.suppress(ThreefsError):
+                for number in range(100):  # until the merge has met it
+                    await put(engine, b"old %d %d" % (start, number))
+                    await asyncio.sleep(0.01)
+            await until(recovers(engine))
+            for number in range(6):
+                await put(engine, b"new %d %d" % (start, number))
+                engine.table._store.flush()
+            await asyncio.sleep(1)
+            assert engine._engine is not None and engine._engine.failure is None
+            with pytest.raises(Corrupt):
+                await keys(engine)
+            tx = engine.begin()
+            assert await tx.get(b"new 0 5") == b"1" and await tx.get(b"0000") is not None
+            del tx
+            await engine.close()
+        assert sum("restore it from a backup" in log["event"] for log in logs) == 2
+
+
+async def test_while_a_damaged_store_takes_no_changes_it_is_read(tmp_path: Path) -> None:
+    """Callers take a damaged record for what it is, so an error of changes must not look like one."""
+    with capture_logs():
+        engine = await RecoveringEngine.open(tmp_path / "store")
+        await put(engine, b"a")
+        Failing(engine, write=Exception("Corruption: block checksum mismatch"))
+        with pytest.raises(Unavailable, match=OF_NO_PATH):
+            await put(engine, b"b")
+        assert await keys(engine) == [b"a"]
+        with pytest.raises(Unavailable, match=OF_NO_PATH):
+            await put(engine, b"c")
+        await until(recovers(engine))
+        await put(engine, b"d")
+        assert await keys(engine) == [b"a", b"d"]
+        await engine.close()
+
+
+@pytest.mark.slow
+async def test_a_store_that_fails_by_damage_without_merges_ends_the_process(tmp_path: Path) -> None:
+    with capture_logs():
+        deaths: list[BaseException | None] = []
+        background.on_death(lambda name, error: deaths.append(error))
+        engine = await RecoveringEngine.open(tmp_path / "store")
+        for _ in range(2):
+            await until(recovers(engine))
+            Failing(engine, flush_wal=Exception("Corruption: no end of it"))
+            with pytest.raises(MaybeCommitted):
+                await put(engine, b"a")
+        await until(lambda: bool(deaths))
+        assert "also without merging its files" in str(deaths[0])
+        await engine.close()
+
+
+@pytest.mark.slow
+async def test_a_sector_that_cannot_be_read_is_damage_of_what_lies_there(tmp_path: Path) -> None:
+    """To open the store again would not help: it would fail again with the next look at that record."""
+    unreadable = "IO error: While pread offset 8192 len 4096: /data/kv/000012.sst: Input/output error"
+    with capture_logs():
+        engine = await RecoveringEngine.open(tmp_path / "store")
+        await put(engine, b"a")
+        Failing(engine, get=Exception(unreadable))
+        with pytest.raises(Corrupt, match=r" 000012\.sst: "):
+            await engine.begin().get(b"a")
+        assert engine._engine is not None and engine._engine.failure is None
+        Failing(engine, write=Exception(unreadable))  # a merge has met it
+        with pytest.raises(Unavailable):
+            await put(engine, b"b")
+        await until(recovers(engine))
+        assert not engine._merges
+        await put(engine, b"c")
         await engine.close()
 
 

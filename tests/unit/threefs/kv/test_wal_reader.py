@@ -32,7 +32,7 @@ async def test_a_reader_sees_each_durable_write_once_over_many_logs_and_starts(t
     after = number = 0
     reader = LogReader(tmp_path / "t")
     for start in range(4):
-        table = await Table.open(tmp_path / "t", keep_logs=True)
+        table = await Table.open(tmp_path / "t", only_copy=True)
         for step in range(40):
             for _ in range(dice.randrange(4)):
                 table.write({b"%d" % number: bytes(dice.choice([10, 5000, 70_000]))})
@@ -49,7 +49,7 @@ async def test_a_reader_sees_each_durable_write_once_over_many_logs_and_starts(t
                 reader = LogReader(tmp_path / "t")
         await table.flush()
         await table.close()
-    table = await Table.open(tmp_path / "t", keep_logs=True)
+    table = await Table.open(tmp_path / "t", only_copy=True)
     while writes := reader.read(after, table.durable_change, 1 << 20):
         after = check_row(writes, after)
         seen += numbers(writes)
@@ -64,7 +64,7 @@ async def test_two_backups_that_follow_do_not_make_each_other_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each search reads a log from its beginning, which the meta service must not do for each call."""
-    table = await Table.open(tmp_path / "t", keep_logs=True)
+    table = await Table.open(tmp_path / "t", only_copy=True)
     reader = LogReader(tmp_path / "t")
     searches: list[int] = []
     find = LogReader._find
@@ -89,7 +89,7 @@ async def test_two_backups_that_follow_do_not_make_each_other_search(
 
 
 async def test_what_is_not_durable_is_not_read(tmp_path: Path) -> None:
-    table = await Table.open(tmp_path / "t", keep_logs=True)
+    table = await Table.open(tmp_path / "t", only_copy=True)
     table.write({b"1": b"a"})
     await table.flush()
     durable = table.durable_change
@@ -100,7 +100,7 @@ async def test_what_is_not_durable_is_not_read(tmp_path: Path) -> None:
 
 
 async def test_logs_that_are_gone_are_reported(tmp_path: Path) -> None:
-    table = await Table.open(tmp_path / "t", keep_logs=True)
+    table = await Table.open(tmp_path / "t", only_copy=True)
     for number in range(6):
         table.write({b"%d" % number: b"v"})
         await table.flush()
