@@ -49,6 +49,8 @@ _TXN = "/etcdserverpb.KV/Txn"
 _AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 
 _Code = grpc.StatusCode
+#: A token of the kind JWT names a revision, which is old after each change of a user or role.
+_REFUSED_LOGIN = ("authentication failed", "revision of auth store is old", "revision in header is old")
 _ELSEWHERE = (_Code.UNAVAILABLE, _Code.DEADLINE_EXCEEDED, _Code.CANCELLED, _Code.UNKNOWN, _Code.INTERNAL)
 
 
@@ -161,7 +163,7 @@ class Members:
         except grpc.aio.AioRpcError as error:
             if not token or not isinstance(error_of(error, member.address), NotAuthorised):
                 raise
-        # Tokens expire, and a member that was started again knows none. It has not applied the request.
+        # Tokens expire or are outdated, and a member that was started again knows none. It has not applied the request.
         if member.token == token:
             member.token = ""
         return await self._send(member, method, request, await self._token(member))
@@ -203,7 +205,7 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> ThreefsError:
         return TooOld(said)
     if "too many requests" in text or "no leader" in text:
         return Throttled(said)
-    if code in (_Code.UNAUTHENTICATED, _Code.PERMISSION_DENIED) or "authentication failed" in text:
+    if code in (_Code.UNAUTHENTICATED, _Code.PERMISSION_DENIED) or any(part in text for part in _REFUSED_LOGIN):
         return NotAuthorised(said)
     if "user name is empty" in text:
         return NotAuthorised(f"{said}; name a user in its URL, etcd://user:password@host:port")

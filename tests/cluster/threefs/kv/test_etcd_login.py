@@ -1,4 +1,5 @@
 import asyncio
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,36 @@ def test_calls_at_the_same_time_log_in_again_when_a_member_was_started_again(tmp
         await members.close()
 
     with EtcdCluster(tmp_path, size=1) as cluster:
+        asyncio.run(work(cluster))
+
+
+def with_jwt(directory: Path) -> tuple[str, str]:
+    """The options of an etcd whose tokens are JWT, with keys of their own."""
+    private, public = directory / "private.pem", directory / "public.pem"
+    subprocess.run(["openssl", "genrsa", "-out", private, "2048"], check=True, capture_output=True)
+    subprocess.run(["openssl", "rsa", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
+    return "--auth-token", f"jwt,pub-key={public},priv-key={private},sign-method=RS256,ttl=10m"
+
+
+def test_calls_log_in_again_when_a_user_was_added(tmp_path: Path) -> None:
+    """A token of the kind JWT is refused after every change of users and roles, long before it expires."""
+    needs_etcd()
+
+    async def work(cluster: EtcdCluster) -> None:
+        await etcd_login.require_login(cluster.addresses[0], "secret", 30.0)
+        members = Members(cluster.addresses, user=etcd_login.ROOT, password="secret")
+        put = pb.EtcdTxn(success=[pb.EtcdOperation(put=pb.EtcdPut(key=b"key", value=b"value"))])
+        add = ["etcdctl", "--endpoints", cluster.addresses[0], "--user", f"{etcd_login.ROOT}:secret", "user", "add"]
+        await members.read(pb.EtcdRange(key=b"key"))
+        for name in ("first", "second"):
+            await asyncio.to_thread(subprocess.run, [*add, f"{name}:password"], check=True, capture_output=True)
+            if name == "first":
+                assert (await members.change(put)).succeeded
+            else:
+                assert (await members.read(pb.EtcdRange(key=b"key"))).kvs[0].value == b"value"
+        await members.close()
+
+    with EtcdCluster(tmp_path, 1, *with_jwt(tmp_path)) as cluster:
         asyncio.run(work(cluster))
 
 

@@ -42,6 +42,8 @@ def said(code: grpc.StatusCode, text: str) -> grpc.aio.AioRpcError:
         (grpc.StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token", NotAuthorised),
         (grpc.StatusCode.PERMISSION_DENIED, "etcdserver: permission denied", NotAuthorised),
         (grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: user name is empty", NotAuthorised),
+        (grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: revision of auth store is old", NotAuthorised),
+        (grpc.StatusCode.UNKNOWN, "auth: revision in header is old", NotAuthorised),
         (grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: key is not provided", InvalidArgument),
         (grpc.StatusCode.DATA_LOSS, "etcdserver: corrupt cluster", Corrupt),
         (grpc.StatusCode.UNIMPLEMENTED, "unknown service etcdserverpb.KV", ThreefsError),
