@@ -143,7 +143,7 @@ def _changes(content: bytes) -> tuple[int, int]:
 
 def flushed(directory: Path) -> int:
     """The highest mark in all logs: everything up to this change had been flushed, and perhaps more."""
-    return max((_flushed_behind(memoryview(log.read_bytes()), 0) for log in _logs(directory)), default=0)
+    return max((_highest_mark(memoryview(log.read_bytes()), 0) for log in _logs(directory)), default=0)
 
 
 def cut_torn_tails(directory: Path) -> bool:
@@ -203,7 +203,13 @@ def _last_change(head: bytes) -> int:
 
 def _flushed_behind(view: memoryview, damage: int) -> int:
     """The highest mark in the valid fragments behind the damage."""
-    content = b"".join(view[begin + _HEADER.size : end] for begin, end in _fragments_after(view, damage))
+    place = _claimed_end(view, damage)
+    return _highest_mark(view, damage + 1 if _end_of_fragment(view, _skip_padding(place)) is None else place)
+
+
+def _highest_mark(view: memoryview, place: int) -> int:
+    """The highest mark in the valid fragments from `place` on."""
+    content = b"".join(view[begin + _HEADER.size : end] for begin, end in _fragments(view, place))
     highest = place = 0
     while (place := content.find(_MARK_PREFIX, place) + len(_MARK_PREFIX)) >= len(_MARK_PREFIX):
         if place + _MARK.size <= len(content):
@@ -211,12 +217,9 @@ def _flushed_behind(view: memoryview, damage: int) -> int:
     return highest
 
 
-def _fragments_after(view: memoryview, damage: int) -> Iterator[tuple[int, int]]:
-    """The valid fragments behind the damage, wherever they begin: (begin, end)."""
+def _fragments(view: memoryview, place: int) -> Iterator[tuple[int, int]]:
+    """The valid fragments from `place` on, wherever they begin: (begin, end)."""
     stop = len(bytes(view).rstrip(b"\0"))  # much unused room may follow
-    place = _claimed_end(view, damage)
-    if _end_of_fragment(view, _skip_padding(place)) is None:
-        place = damage + 1
     while (place := _skip_padding(place)) < stop:
         end = _end_of_fragment(view, place)
         if end is None:

@@ -10,7 +10,7 @@ import pytest
 from threefs.errors import Corrupt
 from threefs.kv.table import Table
 from threefs.kv.wal_preallocation import PIECE_BYTES
-from threefs.kv.wal_recovery import cut_torn_tails, odd_header, torn_at
+from threefs.kv.wal_recovery import cut_torn_tails, encode_mark, flushed, odd_header, torn_at
 
 WRITES = [100, 20_000, 5, 90_000, 300]  # bytes of the values; some records span blocks, one of them three
 BLOCK = 32 << 10
@@ -317,3 +317,28 @@ def test_a_torn_log_that_returns_after_its_content_is_in_sorted_files_does_no_ha
     middle = (cut.synced + len(cut.old)) // 2
     for old in (cut.old, cut.old[:middle], cut.old[:middle] + bytes(len(cut.old) - middle), b""):
         assert cut.rows(old, cut.new) == cut.keys
+
+
+@pytest.mark.usefixtures("small_logs")
+async def test_what_the_first_mark_of_a_log_covers_is_not_given_up(tmp_path: Path) -> None:
+    """The last flush of a log may leave its mark to the next one."""
+    table = await Table.open(tmp_path / "table")
+    for key in FIRST:
+        table.write({key: bytes(1000)})
+    table._store.flush_wal(True)
+    last = table.change
+    shutil.copytree(tmp_path / "table", tmp_path / "cut")
+    (old,) = (tmp_path / "cut").glob("*.log")
+    table._store.flush()
+    table._mark = encode_mark(last)
+    table.write({b"next": b""})
+    table._store.flush_wal(True)
+    shutil.copy(max((tmp_path / "table").glob("*.log")), tmp_path / "cut")
+    content = bytearray(old.read_bytes())
+    content[-500] ^= 1
+    old.write_bytes(content)
+    assert flushed(tmp_path / "cut") == last
+    for _ in range(2):
+        with pytest.raises(Corrupt, match=f"change {last} had been flushed"):
+            await Table.open(tmp_path / "cut")
+    await table.close()
