@@ -12,7 +12,7 @@ from pathlib import Path
 from threefs.errors import Corrupt, NotFound
 from threefs.kv import dump, retry
 from threefs.kv.engine_api import Engine, Transaction
-from threefs.kv.restore_mark import RESTORE_KEY, in_part
+from threefs.kv.restore_mark import RESTORE_KEY, in_part, renew_mark
 from threefs.kv.wal_batches import changes
 from threefs_backup import archive, log_file
 from threefs_backup.archive import Snapshot
@@ -135,6 +135,7 @@ def _batches(point: RestorePoint) -> Iterator[Changes]:
 
 async def _apply(engine: Engine, batch: Changes) -> None:
     async def write(tx: Transaction) -> None:
+        await renew_mark(tx)
         for key, value in batch.items():
             if value is None:
                 tx.clear(key)

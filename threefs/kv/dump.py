@@ -15,7 +15,7 @@ from threefs.checksums import crc32c
 from threefs.errors import AlreadyExists, Corrupt, InvalidArgument
 from threefs.kv import retry
 from threefs.kv.engine_api import MAX_KEY_BYTES, MAX_VALUE_BYTES, DurableEngine, Engine, Pair, Transaction
-from threefs.kv.restore_mark import RESTORE_KEY, read_mark, write_mark
+from threefs.kv.restore_mark import RESTORE_KEY, complete_mark, read_mark, renew_mark, write_mark
 
 MAGIC = b"threefs store, format 1\n"
 #: Greater than every key.
@@ -190,7 +190,7 @@ async def end_restore(engine: Engine, as_of_ns: int = 0) -> None:
     """Mark the store as complete: a service may settle it, and serve."""
 
     async def end(tx: Transaction) -> None:
-        write_mark(tx, complete=True, as_of_ns=as_of_ns)
+        await complete_mark(tx, as_of_ns)
 
     await retry.run(engine, end, timeout_s=_LOAD_S, replayable=True)
 
@@ -210,6 +210,7 @@ def _batches(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
 
 async def _put(engine: Engine, batch: list[Pair]) -> None:
     async def write(tx: Transaction) -> None:
+        await renew_mark(tx)
         for key, value in batch:
             tx.set(key, value)
 

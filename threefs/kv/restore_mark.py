@@ -38,6 +38,22 @@ def write_mark(tx: Transaction, *, complete: bool, as_of_ns: int = 0) -> None:
     tx.set(RESTORE_KEY, records.encode(RestoreMark(complete=complete, as_of_ns=as_of_ns)))
 
 
+async def renew_mark(tx: Transaction) -> None:
+    """Write the mark anew with each batch of a load. A batch whose outcome is unknown is written again, and the first
+    attempt may reach a remote store late: it then conflicts with the newer mark, and undoes nothing. Raises
+    StrangeStore if the store is not being loaded any more."""
+    value = await tx.get(RESTORE_KEY)
+    if value is None:
+        raise StrangeStore("the store is not being loaded any more: somebody has emptied it, or serves from it")
+    tx.set(RESTORE_KEY, value)
+
+
+async def complete_mark(tx: Transaction, as_of_ns: int) -> None:
+    """Say that the store was loaded. An attempt before may have said so: a service may have named it, or settled it."""
+    if await in_part(tx):
+        write_mark(tx, complete=True, as_of_ns=as_of_ns)
+
+
 def put_id(tx: Transaction, mark: RestoreMark, restore_id: str) -> None:
     """Name the restore, so that all services that start on the store speak of the same one."""
     assert mark.complete and not mark.restore_id, "a restore is named once"

@@ -9,12 +9,12 @@ from tests.harness.backups import Source, restored
 from tests.harness.bad_sectors import cannot_be_read
 from tests.harness.clocks import SteppedClock
 from threefs.env.clock import CLOCK
-from threefs.errors import AlreadyExists, Corrupt, NotFound
+from threefs.errors import AlreadyExists, Conflict, Corrupt, MaybeCommitted, NotFound
 from threefs.kv import dump
 from threefs.kv.dump import KEYS_END
 from threefs.kv.engine_api import Pair
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.restore_mark import in_part, read_mark
+from threefs.kv.restore_mark import in_part, read_mark, settle
 from threefs.kv.transaction import BufferedTransaction
 
 
@@ -181,3 +181,36 @@ async def test_what_an_interrupted_restore_has_left_is_removed_page_by_page(tmp_
     assert len(removal) >= 4 and removal == sorted(set(removal))
     pairs = await engine.begin().get_range(b"", KEYS_END)
     assert not any(key.startswith(b"old") for key, _ in pairs)
+
+
+class Late(MemoryEngine):
+    """A store that gives no answer to the first attempt of each commit. It may apply it at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unanswered: list[BufferedTransaction] = []
+        self._answers = True
+
+    async def commit(self, attempt: BufferedTransaction) -> None:
+        self._answers = not self._answers
+        if not self._answers:
+            self.unanswered.append(attempt)
+            raise MaybeCommitted("no answer")
+        await super().commit(attempt)
+
+
+async def test_an_attempt_that_is_applied_late_changes_nothing(tmp_path: Path) -> None:
+    """It overwrote what a later part of the log, or a service, had written since."""
+    moments, backup = await backed_up(tmp_path)
+    engine = Late()
+    await restore(find_restore_point(backup, "meta"), engine)
+    assert len(engine.unanswered) == 4, "the begin, the snapshot, the log, the end"
+    tx = engine.begin()
+    settle(tx)
+    with pytest.raises(MaybeCommitted):
+        await tx.commit()
+    await MemoryEngine.commit(engine, engine.unanswered.pop())
+    for attempt in engine.unanswered:
+        with pytest.raises(Conflict):
+            await MemoryEngine.commit(engine, attempt)
+    assert dict(await engine.begin().get_range(b"", KEYS_END)) == moments[-1][1]
