@@ -165,6 +165,7 @@ class StorageNode:
             for target in list(self.targets):
                 if target.target_id not in routing.targets:
                     await self.targets.set_aside(target)
+            self.targets.set_unopened_aside(routing)
 
     async def _adopt(self, routing: Routing) -> None:
         """Before the targets act in this routing. One after the other: the start adopts the routing that there is, and

@@ -28,10 +28,10 @@ from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
 from threefs_storage.health.quarantine import check_disk, has_other_copy, place_of, quarantine
 from threefs_storage.target import Target
+from threefs_storage.unopened_stores import MAX_FAILURE_CHARS, UnopenedStores
 
 _LOG = structlog.get_logger()
 
-_FAILURE_CHARS = 200
 _REMOVAL_PAUSE_S = 5.0
 _EXHAUSTED = Unavailable("the process has no descriptors or no memory left")
 
@@ -57,6 +57,7 @@ class Targets:
         #: them soon, and a new store of them would be one that it does not know.
         self._deleted: set[TargetId] = set()
         self.unnamed: list[manager_pb2.Store] = []  # on the disk, and not in the routing
+        self._unopened = UnopenedStores(directory, disk)
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
         self._node_id = node_id
         self._directory = directory
@@ -78,19 +79,24 @@ class Targets:
             target.engine.adopt(settings)
 
     async def open(self, routing: Routing, *, is_own_disk: bool = False) -> None:
-        """Open the targets of this node. Raises StrangeStore if the disk is another node's, Corrupt, Unavailable."""
+        """Open the targets of this node. One that cannot be opened keeps no other one from serving. Raises StrangeStore
+        if the disk is another node's; and if none can be opened, NoSpace, DiskFailed, or Unavailable: another process
+        may have them. Where all are damaged this one stays: it replaces them when others have what they had."""
         check_disk(self._directory, self._node_id, routing, is_own=is_own_disk)
         await self._finish_removals()
-        for target in self._missing(routing):
-            await self._open_target(target, routing)
+        await self.open_added(routing)
+        errors = [error for error in self._unopened.errors if not isinstance(error, Corrupt)]
+        if errors and not self.by_id:
+            raise errors[0]
 
     def _missing(self, routing: Routing) -> list[RoutedTarget]:
         """The targets of this node that are not open, and are not being deleted. One that was deleted or set aside
-        stays so while its chain goes on without it."""
+        stays so while its chain goes on without it; so does a damaged one whose chain needs what it has."""
         own = [target for target in routing.targets.values() if target.node_id == self._node_id]
         known = {*self.by_id, *self._deleting}
         gone = {*self._deleted, *(store.target_id for store in self.unnamed)}
-        return [t for t in own if t.target_id not in known and not (t.target_id in gone and routing.is_removed(t))]
+        missing = [t for t in own if t.target_id not in known and not self._unopened.is_needed(t, routing)]
+        return [t for t in missing if not (t.target_id in gone and routing.is_removed(t))]
 
     async def _open_target(self, target: RoutedTarget, routing: Routing) -> None:
         chain = routing.chains[target.chain_id]
@@ -102,6 +108,7 @@ class Targets:
         opened.on_failure = partial(self._disk_failed, engine.space().disk)
         opened.was_unknown = unknown_stores.is_marked(engine)
         self.unnamed = [store for store in self.unnamed if store.target_id != target.target_id]
+        self._unopened.discard(target.target_id)
         self.by_id[target.target_id] = opened
         self._note_disk(opened)
 
@@ -163,21 +170,26 @@ class Targets:
                 )
 
     async def open_added(self, routing: Routing, *, members_only: bool = False) -> bool:
-        """Open the targets that moves have brought to this node, also those that have left their chain since, for their
-        stores to be deleted; unless only members are wanted. Returns whether there was one. One that cannot be opened
-        is tried again later."""
+        """Open the targets that are not open: those that moves have brought to this node, also those that have left
+        their chain since, for their stores to be deleted; unless only members are wanted, and what could not be opened
+        before. Returns whether there was one. One that cannot be opened is tried again later."""
+        self.set_unopened_aside(routing)
         opened = False
         named = [routing.targets[target] for target in self._deleted if target in routing.targets]
         self._deleted = {target.target_id for target in named if routing.is_removed(target)}
         for target in self._missing(routing):
-            if members_only and routing.is_removed(target):
+            if members_only and routing.is_removed(target) and target.target_id not in self._unopened:
                 continue
             try:
                 await self._open_target(target, routing)
                 opened = True
             except ThreefsError as error:
-                _LOG.warning("a new target cannot be opened", target=target.target_id, error=str(error))
+                self._unopened.note(target, error)
         return opened
+
+    def set_unopened_aside(self, routing: Routing) -> None:
+        """Leave stores that cannot be opened, and whose targets the manager does not know, as they are."""
+        self.unnamed += [manager_pb2.Store(target_id=target) for target in self._unopened.pop_unknown(routing)]
 
     async def delete(self, target: Target) -> None:
         """Close the store of a target that was taken out of its chain for good, and delete what it keeps. Until that is
@@ -384,7 +396,7 @@ class Targets:
 
     def stores(self) -> list[manager_pb2.Store]:
         """The identities of the stores, for the registration."""
-        return [*map(store_of, self), *(store for store, _ in self._deleting.values())]
+        return [*map(store_of, self), *(store for store, _ in self._deleting.values()), *self._unopened.stores()]
 
     def reports(self) -> list[manager_pb2.TargetReport]:
         """The states of the targets, for the heartbeat. A failed target gives its lease up before it is reported
@@ -392,7 +404,8 @@ class Targets:
         for target in self:
             if target.has_failed:
                 target.leave()
-        return [*map(report_of, self), *(report for _, report in self._deleting.values())]
+        deleting = (report for _, report in self._deleting.values())
+        return [*map(report_of, self), *deleting, *self._unopened.reports()]
 
     async def close(self) -> None:
         """Close all stores, also when one of them fails to close."""
@@ -446,5 +459,5 @@ def report_of(target: Target) -> manager_pb2.TargetReport:
         sync_progress=target.sync_progress,
         lost_chunks=len(target.engine.lost_chunks),
         read_only=target.full or target.engine.read_only is not None,
-        failure=failure.message[:_FAILURE_CHARS] if failure is not None else "",
+        failure=failure.message[:MAX_FAILURE_CHARS] if failure is not None else "",
     )

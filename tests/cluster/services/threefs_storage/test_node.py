@@ -21,20 +21,17 @@ from threefs.cluster.manager_client import FramedManagerClient
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
 from threefs.errors import DiskFailed
-from threefs.ids import TargetId
+from threefs.ids import ChainId, TargetId
 from threefs.kv.memory import MemoryEngine
 from threefs.routing import PublicState, Routing
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2 as pb
 
-PLAN = pb.InitRequest(
-    storage=[pb.PlannedNode(node_id=n) for n in (1, 2)], replicas=2, targets_per_disk=1, lease_ms=2000
-)
-
 
 class Bench:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, targets_per_disk: int = 1) -> None:
         self._directory = directory
+        self._targets_per_disk = targets_per_disk
         self._disk = RealDisk(threads=2)
         self._engine = MemoryEngine()
         self.server = Server(RealNet(), identity(""))
@@ -50,7 +47,10 @@ class Bench:
         self.address = await self.server.start("127.0.0.1", 0)
         self._running = asyncio.create_task(self.manager.run())
         await self.manager.leading.wait()
-        await self.manager.init(PLAN)
+        nodes = [pb.PlannedNode(node_id=n) for n in (1, 2)]
+        await self.manager.init(
+            pb.InitRequest(storage=nodes, replicas=2, targets_per_disk=self._targets_per_disk, lease_ms=2000)
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -74,8 +74,8 @@ class Bench:
             managers=lambda peers: FramedManagerClient(peers, self.address),
         )
 
-    def states(self) -> dict[int, PublicState]:
-        (chain,) = self.manager._publisher.routing.chains.values()
+    def states(self, chain_id: int = 1) -> dict[int, PublicState]:
+        chain = self.manager._publisher.routing.chains[ChainId(chain_id)]
         return {member.target_id // 100: member.state for member in chain.members}
 
 
@@ -191,6 +191,43 @@ async def test_a_target_that_could_not_be_opened_is_tried_again_without_a_new_ro
         await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
         await one.stop()
         await two.stop()
+
+
+async def test_a_store_that_cannot_be_opened_at_the_start_keeps_only_its_own_target_from_serving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ended, again and again. An empty store that comes later must not pass for that of before."""
+    monkeypatch.setattr(storage_node, "_OPENING_PAUSE_S", 0.05)
+    async with Bench(tmp_path, targets_per_disk=2) as bench:
+        one, two = await bench.node(1), await bench.node(2)
+        both = {1: PublicState.SERVING, 2: PublicState.SERVING}
+        await until(lambda: bench.states(1) == bench.states(2) == both)
+        await two.stop()
+        await until(lambda: bench.states(1)[2] is bench.states(2)[2] is PublicState.OFFLINE)
+        closed = one.targets.stores()
+        await one.stop()
+        one = bench.unstarted(1)
+        open_engine, fails, first = one.targets._open_engine, True, closed[0].target_id
+
+        async def failing(directory: Path) -> ChunkEngine:
+            if fails and directory.name == f"target-{first}":
+                raise DiskFailed("input/output error")
+            return await open_engine(directory)
+
+        one.targets._open_engine = failing  # type: ignore[method-assign]
+        await one.start()
+        await until(lambda: bench.states(2)[1] is PublicState.SERVING)
+        status = await bench.manager.get_status(pb.GetStatusRequest())
+        (node,) = [row for row in status.nodes if row.node.node_id == 1]
+        assert [report.failure for report in node.targets if report.target_id == first] == [
+            "its store cannot be opened: input/output error"
+        ]
+        assert bench.states(1)[1] is PublicState.LASTSRV
+        known = bench.manager._publisher.routing.targets[TargetId(first)]
+        assert known.store_id == closed[0].store_id, "an empty one would be another one"
+        fails = False
+        await until(lambda: bench.states(1)[1] is PublicState.SERVING)
+        await one.stop()
 
 
 async def test_a_target_that_leaves_the_routing_while_its_store_is_opened_is_opened_once(tmp_path: Path) -> None:

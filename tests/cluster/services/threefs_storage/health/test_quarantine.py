@@ -416,11 +416,16 @@ async def test_the_only_one_that_may_have_it_is_left_alone(tmp_path: Path) -> No
         chain.change((3, LASTSRV), (1, OFFLINE), (2, OFFLINE))
         await chain[3].stop()
         damage(records)
-        targets = Targets(NodeId(3), records.parent.parent, disk := RealDisk(threads=1), EngineSettings())
+        disk = RealDisk(threads=1)
         for _ in range(2):  # the first time has let go of it
-            with pytest.raises(Corrupt):
-                await targets.open(chain.routing())
+            targets = Targets(NodeId(3), records.parent.parent, disk, EngineSettings())
+            await targets.open(chain.routing())
+            (report,) = targets.reports()
+            assert not targets.by_id and "is damaged" in report.failure, "the process stays, and says so"
         assert records.is_dir()
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        assert await targets.open_added(chain.routing()), "an empty one takes its place now"
+        await targets.close()
         await disk.close()
 
 

@@ -1,0 +1,89 @@
+"""Stores of this node that cannot be opened. Their targets serve nothing, and the others of the process go on.
+
+The manager is told so in their place: it waits until their chains have put them out, forgets none of them, and takes
+none for one with an empty store.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from threefs.env.disk import Disk
+from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError
+from threefs.ids import TargetId
+from threefs.routing import LocalState, Routing, Target
+from threefs.wire import manager_pb2 as pb
+from threefs_storage.health.quarantine import has_other_copy
+
+MAX_FAILURE_CHARS = 200  # that a report says of why a target does not serve
+
+_LOG = structlog.get_logger()
+
+
+class UnopenedStores:
+    """By target."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._found: dict[TargetId, tuple[Target, ThreefsError]] = {}
+
+    def note(self, target: Target, error: ThreefsError) -> None:
+        """The store of this target cannot be opened."""
+        _, before = self._found.get(target.target_id, (None, None))
+        if str(before) != str(error):
+            _LOG.error(
+                "the store of a target cannot be opened, so the target serves nothing. A damaged one is replaced when "
+                "another member of its chain may have what it has; others are tried again",
+                target=target.target_id,
+                error=str(error),
+            )
+        # Without its traceback, which holds the table, and so its lock.
+        self._found[target.target_id] = target, type(error)(error.message)
+
+    def discard(self, target_id: TargetId) -> None:
+        """It is open now."""
+        self._found.pop(target_id, None)
+
+    def pop_unknown(self, routing: Routing) -> list[TargetId]:
+        """Forget those that the routing does not name, and return them."""
+        unknown = [target_id for target_id in self._found if target_id not in routing.targets]
+        for target_id in unknown:
+            del self._found[target_id]
+        return unknown
+
+    def __contains__(self, target_id: TargetId) -> bool:
+        return target_id in self._found
+
+    @property
+    def errors(self) -> list[ThreefsError]:
+        return [error for _, error in self._found.values()]
+
+    def is_needed(self, target: Target, routing: Routing) -> bool:
+        """Whether the store is damaged, and no other member may have what it has: it is not replaced, and to read it
+        again would help nobody."""
+        _, error = self._found.get(target.target_id, (None, None))
+        return isinstance(error, Corrupt) and not has_other_copy(routing.chains[target.chain_id], target.target_id)
+
+    def stores(self) -> Iterator[pb.Store]:
+        """For the registration: the identities that the manager knows."""
+        for target, _ in self._found.values():
+            yield pb.Store(target_id=target.target_id, store_id=target.store_id)
+
+    def reports(self) -> Iterator[pb.TargetReport]:
+        """For the heartbeat. They say nothing of what the stores keep, and what room the disk has."""
+        disk = pb.TargetReport()
+        with contextlib.suppress(DiskFailed):
+            space = self._disk.space(self._directory)
+            disk = pb.TargetReport(capacity_bytes=space.capacity_bytes, free_bytes=space.free_bytes, disk=space.disk)
+        for target_id, (_, error) in self._found.items():
+            report = pb.TargetReport(
+                target_id=target_id,
+                local_state=LocalState.OFFLINE.value,
+                read_only=isinstance(error, NoSpace),
+                failure=f"its store cannot be opened: {error.message}"[:MAX_FAILURE_CHARS],
+            )
+            report.MergeFrom(disk)
+            yield report

@@ -1,0 +1,135 @@
+"""A store that cannot be opened keeps only its own target from serving."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from threefs_storage.engine.engine_settings import EngineSettings
+from threefs_storage.targets import Targets
+
+from tests.harness.chain_harness import OFFLINE, SERVING
+from threefs.env.disk import RealDisk
+from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError, Unavailable
+from threefs.ids import ChainId, NodeId, TargetId
+from threefs.kv.table import Table
+from threefs.routing import Chain, ChainMember, LocalState, PublicState, Routing, Target
+
+LASTSRV = PublicState.LASTSRV
+DAMAGED, BUSY = TargetId(101), TargetId(102)
+
+
+def routing_of(
+    own: PublicState, other: PublicState, *, targets: tuple[int, ...] = (101, 102), version: int = 1
+) -> Routing:
+    """Chains of a target of node 1 and one of node 2."""
+    named, chains = {}, {}
+    for mine in map(TargetId, targets):
+        chain = ChainId(mine - 100)
+        named |= {t: Target(t, NodeId(t // 100), chain, store_id=7) for t in (mine, TargetId(mine + 100))}
+        members = sorted(
+            [ChainMember(mine, own), ChainMember(TargetId(mine + 100), other)], key=lambda m: m.state.value
+        )
+        chains[chain] = Chain(chain, version, tuple(members))
+    return Routing(version, "c", {}, named, chains, {})
+
+
+class Refusals:
+    """Opens tables, except for those of targets that have an error here."""
+
+    def __init__(self, errors: dict[TargetId, ThreefsError]) -> None:
+        self.errors = errors
+        self.tries: list[int] = []
+
+    async def open_table(self, directory: Path) -> Table:
+        target = TargetId(int(directory.parent.name.removeprefix("target-")))
+        self.tries.append(target)
+        if target in self.errors:
+            raise self.errors[target]
+        return await Table.open(directory)
+
+
+@asynccontextmanager
+async def refusing(directory: Path, errors: dict[TargetId, ThreefsError]) -> AsyncIterator[tuple[Targets, Refusals]]:
+    disk, refusals = RealDisk(threads=1), Refusals(errors)
+    yield Targets(NodeId(1), directory, disk, EngineSettings(), open_table=refusals.open_table), refusals
+    await disk.close()
+
+
+@pytest.mark.parametrize(
+    "error", [Corrupt("the table is damaged"), NoSpace("full"), Unavailable("input/output error"), DiskFailed("gone")]
+)
+async def test_the_other_targets_of_the_disk_are_opened(error: ThreefsError, tmp_path: Path) -> None:
+    """The process ended at each start, and all targets of its disk were gone, also those whose chains had no other."""
+    async with refusing(tmp_path, {DAMAGED: error}) as (targets, _):
+        await targets.open(routing_of(LASTSRV, OFFLINE))
+        assert list(targets.by_id) == [102]
+        report = next(report for report in targets.reports() if report.target_id == DAMAGED)
+        assert report.local_state == LocalState.OFFLINE.value and report.capacity_bytes and report.free_bytes
+        assert report.failure == f"its store cannot be opened: {error.message}"
+        assert (report.store_id, report.read_only) == (0, isinstance(error, NoSpace))
+        assert [(s.target_id, s.store_id) for s in targets.stores() if s.target_id == DAMAGED] == [(101, 7)], (
+            "the manager waits until it is put out, and keeps its record"
+        )
+        assert len({report.disk for report in targets.reports()}) == 1
+        await targets.close()
+
+
+async def test_one_that_was_not_damaged_is_opened_later(tmp_path: Path) -> None:
+    async with refusing(tmp_path, {BUSY: NoSpace("full")}) as (targets, refusals):
+        routing = routing_of(LASTSRV, OFFLINE)
+        await targets.open(routing)
+        assert not await targets.open_added(routing, members_only=True)
+        refusals.errors.clear()
+        assert await targets.open_added(routing, members_only=True)
+        assert [(r.target_id, r.failure) for r in targets.reports()] == [(101, ""), (102, "")]
+        assert len(targets.stores()) == 2
+        await targets.close()
+
+
+async def test_a_damaged_one_is_replaced_when_another_member_has_what_it_had(tmp_path: Path) -> None:
+    """It is not read again and again before: that takes the time of the targets that serve."""
+    async with refusing(tmp_path, {DAMAGED: Corrupt("the table is damaged")}) as (targets, refusals):
+        await targets.open(routing_of(LASTSRV, OFFLINE))
+        assert not await targets.open_added(routing_of(LASTSRV, OFFLINE, version=2))
+        assert refusals.tries == [101, 102] and not (tmp_path / "target-101.damaged").exists()
+        assert not await targets.open_added(routing_of(OFFLINE, SERVING, version=3)), "the empty one fails as well"
+        assert (tmp_path / "target-101.damaged").is_dir()
+        refusals.errors.clear()
+        assert await targets.open_added(routing_of(OFFLINE, SERVING, version=3), members_only=True)
+        assert sorted(targets.by_id) == [101, 102] and not any(report.failure for report in targets.reports())
+        await targets.close()
+
+
+@pytest.mark.parametrize("error", [NoSpace("full"), Unavailable("is in use by another process"), DiskFailed("gone")])
+async def test_a_process_that_can_open_no_store_ends(error: ThreefsError, tmp_path: Path) -> None:
+    async with refusing(tmp_path, {DAMAGED: Corrupt("the table is damaged"), BUSY: error}) as (targets, _):
+        with pytest.raises(type(error)):
+            await targets.open(routing_of(LASTSRV, OFFLINE))
+
+
+async def test_one_that_has_left_its_chain_is_opened_to_be_deleted(tmp_path: Path) -> None:
+    """The manager forgets it when it is reported no more."""
+    async with refusing(tmp_path, {BUSY: NoSpace("full")}) as (targets, refusals):
+        routing = routing_of(OFFLINE, SERVING)
+        await targets.open(routing)
+        chain = Chain(ChainId(2), 2, (ChainMember(TargetId(202), SERVING),))
+        routing = Routing(2, "c", {}, routing.targets, routing.chains | {chain.chain_id: chain}, {})
+        assert not await targets.open_added(routing, members_only=True)
+        assert [report.target_id for report in targets.reports()] == [101, 102]
+        refusals.errors.clear()
+        assert await targets.open_added(routing, members_only=True)
+        assert targets.get(102).state is None
+        await targets.close()
+
+
+async def test_one_that_the_manager_does_not_know_is_left_on_the_disk(tmp_path: Path) -> None:
+    """A manager that was restored refuses all reports of a node with a target that it does not know."""
+    async with refusing(tmp_path, {BUSY: NoSpace("full")}) as (targets, refusals):
+        await targets.open(routing_of(LASTSRV, OFFLINE))
+        await targets.open_added(routing_of(LASTSRV, OFFLINE, targets=(101,), version=2))
+        assert [report.target_id for report in targets.reports()] == [101] and len(targets.stores()) == 1
+        assert [(store.target_id, store.store_id) for store in targets.unnamed] == [(102, 0)]
+        refusals.errors.clear()
+        assert await targets.open_added(routing_of(LASTSRV, OFFLINE, version=3)) and not targets.unnamed
+        await targets.close()
