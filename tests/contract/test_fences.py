@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, cancelled, chain_of, until
+from tests.harness.chain_harness import (
+    CHUNK,
+    OFFLINE,
+    SERVING,
+    SYNCING,
+    Gate,
+    Replica,
+    TestChain,
+    cancelled,
+    chain_of,
+    until,
+)
 from threefs.errors import OutcomeUnknown, StaleFence, Unavailable
 from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK
@@ -235,3 +246,84 @@ async def test_it_is_not_taken_for_a_chunk_of_the_file(tmp_path: Path) -> None:
         assert list(scanned.index) == [0]
         await chain.send(chain.row(chunk=FENCE, kind=pb.REMOVE, chunk_bytes=0, client=META))
         assert not any(chain[node].target.engine.fences for node in (1, 2, 3))
+
+
+def garble_fence(replica: Replica) -> None:
+    store = replica.target.engine._store
+    data = store._table.get(FENCE.key())
+    assert data is not None
+    store._table.write({FENCE.key(): bytes(byte ^ 0x55 for byte in data)})
+    store._young.clear()
+    store._old.clear()
+
+
+async def lose_fence(chain: TestChain, node: int) -> None:
+    """Nobody knows any more which it was: the others were out when it was raised."""
+    garble_fence(chain[node])
+    await chain[node].restart(chain.routing())
+    await until(lambda: not chain[node].target.damaged)
+    committed = chain[node].record(FENCE).committed
+    assert committed is not None and committed.lost
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_fence_that_was_lost_refuses_all_until_it_is_raised_again(restarted: bool, tmp_path: Path) -> None:
+    """It was repaired to 0, so that writes under locks that had been taken away were stored (I18), and no raise of it
+    was taken any more."""
+    async with chain_of(tmp_path, 2) as chain:
+        await raise_fence(chain, 4)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await raise_fence(chain, 5)
+        await lose_fence(chain, 1)
+        if restarted:
+            await chain[1].restart(chain.routing())
+        for fence in (5, 6, 7):
+            with pytest.raises(StaleFence):
+                await chain.write(b"stale", fence=fence)
+        assert not chain[1].target.engine.lost_chunks, "no bytes of a file are lost"
+        await raise_fence(chain, 6)
+        with pytest.raises(StaleFence):
+            await chain.write(b"stale", fence=6)
+        await chain.write(b"fresh", fence=7)
+
+
+async def test_a_member_that_returns_to_a_lost_fence_takes_it_and_its_raise(tmp_path: Path) -> None:
+    """Its own is older than a raise may have been that it has not heard of."""
+    async with chain_of(tmp_path, 2) as chain:
+        await raise_fence(chain, 4)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await raise_fence(chain, 5)
+        await lose_fence(chain, 1)
+        chain.change((1, SERVING), (2, SYNCING))
+        await until(lambda: chain[2].target.synced_in_version == chain.version)
+        chain.change((2, SERVING), (1, OFFLINE))
+        with pytest.raises(StaleFence):
+            await chain.write(b"stale", fence=5)
+        chain.change((2, SERVING), (1, SYNCING))
+        await until(lambda: chain[1].target.synced_in_version == chain.version)
+        chain.change((2, SERVING), (1, SERVING))
+        await raise_fence(chain, 6)
+        for node in (1, 2):
+            assert chain[node].target.engine.fences[CHUNK.inode] == 6
+            record = chain[node].record(FENCE).committed
+            assert record is not None and not record.lost
+        await chain.write(b"fresh", fence=7)
+
+
+async def test_the_bytes_of_a_fence_are_known(tmp_path: Path) -> None:
+    """They were marked as lost where no member had them, and no raise of the fence was taken any more."""
+    async with chain_of(tmp_path, 2) as chain:
+        chain.change((1, SERVING), (2, OFFLINE))
+        await raise_fence(chain, 5)
+        committed = chain[1].record(FENCE).committed
+        assert committed is not None and committed.block is not None
+        block = committed.block
+        path = chain[1].directory / "target-101" / "blocks" / f"{1 << block.bits >> 10}KiB.blocks"
+        with path.open("r+b") as file:
+            file.seek(block.slot << block.bits)
+            file.write(b"\1")
+        assert chain[1].target.note_damage(FENCE)
+        await until(lambda: chain[1].target.repaired_chunks == 1)
+        assert chain[1].target.engine.fences[CHUNK.inode] == 5
+        await raise_fence(chain, 6)
+        assert chain[1].target.engine.fences[CHUNK.inode] == 6

@@ -50,8 +50,9 @@ def keeps_bytes(committed: Version, write: pb.ChunkWrite) -> bool:
 
 
 def check_kept_bytes(target: Target, chunk: ChunkId, committed: Version) -> None:
-    """Check that the bytes of the committed version may become part of another one. Raises ChunkLost, Unavailable."""
-    if committed.lost:
+    """Check that the bytes of the committed version may become part of another one; a fence is known without them.
+    Raises ChunkLost, Unavailable."""
+    if committed.lost and chunk.number != FENCE_CHUNK:
         raise ChunkLost(f"the bytes of chunk {chunk} are lost: it can only be overwritten as a whole, or removed")
     if chunk in target.damaged:
         # Another member may have these bytes, but never those of a version that is made of damaged ones.

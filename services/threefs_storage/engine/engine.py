@@ -34,7 +34,7 @@ from threefs_storage.engine.content_plan import Check, Kind, Update, check_order
 from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.fold import ChunkFolder
 from threefs_storage.engine.group_commit import GroupCommit
-from threefs_storage.engine.record_store import LOGICAL_TIME, RecordStore, RecordTable, live_version
+from threefs_storage.engine.record_store import LOGICAL_TIME, RecordStore, RecordTable, base_version, live_version
 from threefs_storage.engine.working_memory import WorkingMemory
 
 #: A block that cannot be read is damage of its chunk. This many of them mean that the disk has failed.
@@ -393,7 +393,7 @@ class ChunkEngine:
             record = self._base_record(chunk, update)
             if update.lost:
                 return await self._stage_lost(chunk, update, record)
-            old = live_version(record)
+            old = base_version(chunk, record)
             if old is not None and self._folder.should_precede(old, update):
                 old = await self._fold_committed(chunk, record, old, update.admitted)
                 record = self._base_record(chunk, update)

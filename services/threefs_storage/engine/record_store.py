@@ -230,7 +230,7 @@ class RecordStore:
             self.pending.add(chunk)
         else:
             self.pending.discard(chunk)
-        if record is not None and any(v is not None and v.lost for v in (record.committed, record.pending)):
+        if chunk.number != FENCE_CHUNK and record is not None and _is_lost(record):  # a lost fence waits for a raise
             self.lost.add(chunk)
         elif self.lost:
             self.lost.discard(chunk)
@@ -244,9 +244,10 @@ class RecordStore:
             self.fences[chunk.inode] = _ANY_FENCE
 
     def _update_fence(self, inode: int, record: Record | None) -> None:
-        """A fence counts from when it is pending. Writes that were admitted before end before the raise returns."""
+        """A fence counts from when it is pending. Writes that were admitted before end before the raise returns. A lost
+        one may have been any number: all writes with a fence are refused until it is raised again."""
         versions = () if record is None else (record.committed, record.pending)
-        lengths = [version.length for version in versions if version is not None and not version.removed]
+        lengths = [v.length if not v.lost else _ANY_FENCE for v in versions if v is not None and not v.removed]
         if lengths:
             self.fences[inode] = max(lengths)
         else:
@@ -388,6 +389,16 @@ def _readable(chunk: ChunkId, data: bytes) -> Record | None:
         return decode(chunk, data)
     except Corrupt:
         return None
+
+
+def base_version(chunk: ChunkId, record: Record) -> Version | None:
+    """The version whose bytes a change may keep. A raise names the whole fence, so it keeps nothing of a lost one."""
+    version = live_version(record)
+    return None if chunk.number == FENCE_CHUNK and version is not None and version.lost else version
+
+
+def _is_lost(record: Record) -> bool:
+    return any(version is not None and version.lost for version in (record.committed, record.pending))
 
 
 def live_version(record: Record | None) -> Version | None:

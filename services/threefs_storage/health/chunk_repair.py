@@ -18,6 +18,7 @@ from threefs.backoff import Backoff
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError
 from threefs.ids import ChunkId, TargetId, WriteIdentity
+from threefs.layout import FENCE_CHUNK
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
@@ -133,7 +134,7 @@ class Repair:
         assert chunk in target.locks, "a chunk is repaired under its lock"
         if await _is_intact(target, version):
             return Outcome.SOUND
-        content = await self._copies.content(target, chunk, version)
+        content = await self._content(target, chunk, version)
         if content is None:
             content = await self._salvaged(target, chunk, version)
         if content is not None:
@@ -151,6 +152,12 @@ class Repair:
             return Outcome.LATER
         await self._craq.replicate(target, chunk, target.engine.mark_lost(chunk, version), deadline)
         return Outcome.LOST
+
+    async def _content(self, target: Target, chunk: ChunkId, version: Version) -> bytearray | None:
+        """The bytes of exactly this version from any member. Those of a fence are zeros."""
+        if chunk.number == FENCE_CHUNK:
+            return bytearray(version.length)
+        return await self._copies.content(target, chunk, version)
 
     async def _salvaged(self, target: Target, chunk: ChunkId, version: Version) -> bytearray | None:
         """The content of a version that no other member has, from what is good here and from older versions."""
@@ -189,7 +196,7 @@ class Repair:
             results = record.next_entries if version is record.pending else (record.entries, record.forgotten)
             content = await _own_content(target, version)
             if content is None:
-                content = await self._copies.content(target, chunk, version)
+                content = await self._content(target, chunk, version)
             if content is not None:
                 update = replacement(version, *results)
                 return await self._install(target, chunk, update, content, deadline)
@@ -202,7 +209,7 @@ class Repair:
         content: bytearray | None = bytearray()
         if update.length and not update.lost:
             wanted = Version(update.version, 0, update.length, update.checksum, None, 0, b"")
-            content = await self._copies.content(target, chunk, wanted)
+            content = await self._content(target, chunk, wanted)
         return await self._install(target, chunk, update, None if update.lost else content, deadline)
 
     async def _install(
