@@ -257,6 +257,15 @@ class Target:
             for chunk in self.engine.pending()
         )
 
+    def length_of(self, chunk: ChunkId) -> int:
+        """About the bytes of the chunk; 0 if its record is damaged."""
+        try:
+            record = self.engine.record(chunk)
+        except ThreefsError:
+            return 0
+        versions = (record.committed, record.pending) if record is not None else ()
+        return max((version.length for version in versions if version is not None), default=0)
+
     @property
     def all_members_serve(self) -> bool:
         return len(self.chain.serving) == len(self.chain.members)

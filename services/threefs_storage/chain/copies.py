@@ -16,6 +16,7 @@ from threefs.rpc.methods import FETCH_CHUNK
 from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
+from threefs_storage.chain.transfer_time import transfer_s
 from threefs_storage.chain.write_messages import WholeChunk
 from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
@@ -23,7 +24,7 @@ from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
 
 _ASK_S = 2.0
-_FETCH_S = 10.0
+_FETCH_S = 10.0  # and the time of the bytes
 
 
 class Copies:
@@ -105,7 +106,8 @@ class Copies:
     async def _fetch(
         self, target: Target, member: TargetId, chunk: ChunkId, version: Version
     ) -> tuple[pb.FetchChunkReply, bytearray]:
-        return await self._call(target, member, self._request(target, member, chunk, version), _FETCH_S)
+        request = self._request(target, member, chunk, version)
+        return await self._call(target, member, request, _FETCH_S + transfer_s(version.length))
 
     def _request(
         self, target: Target, member: TargetId, chunk: ChunkId, version: Version | None = None, **more: bool

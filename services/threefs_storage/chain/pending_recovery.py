@@ -12,9 +12,10 @@ from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.early_staging import EarlyStaging
+from threefs_storage.chain.transfer_time import transfer_s
 from threefs_storage.target import Target
 
-_TURN_S = 5.0
+_TURN_S = 5.0  # and the time of the bytes that are sent
 _PAUSE_S = 0.5
 #: An early version that is so old is dropped. They are looked at as often, so it goes after twice that time at most.
 EARLY_S = 5.0
@@ -77,8 +78,9 @@ class PendingRecovery:
         """Finish chunks one after the other; several workers share the iterator. False if one could not be finished."""
         complete = True
         for chunk in chunks:
+            turn_s = _TURN_S + transfer_s(target.length_of(chunk), target.hops_behind)
             try:
-                await self._craq.finish_pending(target, chunk, self._clock.monotonic() + _TURN_S)
+                await self._craq.finish_pending(target, chunk, self._clock.monotonic() + turn_s)
             except ThreefsError as error:
                 complete = False
                 _LOG.info("a pending version cannot be finished now", chunk=chunk, error=str(error))

@@ -19,12 +19,13 @@ from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.shared_messages import SharedMessages
+from threefs_storage.chain.transfer_time import transfer_s
 from threefs_storage.chain.write_messages import WholeChunk, chunk_id, staged_version
 from threefs_storage.engine.chunk_record import Version
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
 
-_ATTEMPT_S = 5.0
+_ATTEMPT_S = 5.0  # and the time of its bytes
 #: Bytes of whole chunks on their way to successors at a time. There is one such budget for each number of targets that
 #: a chunk has yet to pass: a chunk on its last hop needs no budget of the hops before it, so no circle of targets can
 #: wait for each other (see `SendWindow`).
@@ -68,7 +69,7 @@ class AheadCall:
             STAGE_AHEAD,
             pb.StageAheadRequest(writes=[change]),
             feature=STAGE_AHEAD_FEATURE,
-            timeout_s=max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic())),
+            timeout_s=_attempt_s(deadline - self._clock.monotonic(), payload, hops),
             payload=[payload] if len(payload) else [],
             hops=hops,
             sent=self._sent.set,
@@ -159,7 +160,8 @@ class Successor:
         if is_staged:
             request = staged_version(successor.target_id, target.chain.version, chunk, pending)
             hops = target.hops_behind
-            call = self._messages.forward(successor.target_id, request, self._attempt_s(deadline), hops)
+            attempt_s = _attempt_s(deadline - self._clock.monotonic())
+            call = self._messages.forward(successor.target_id, request, attempt_s, hops)
             try:
                 return await target.cancel_on_chain_change(call)
             except NoSpace:
@@ -248,7 +250,7 @@ class Successor:
             successor.target_id,
             WRITE,
             pb.WriteRequest(writes=[message]),
-            timeout_s=self._attempt_s(deadline),
+            timeout_s=_attempt_s(deadline - self._clock.monotonic(), payload, target.hops_behind),
             payload=[payload] if len(payload) else [],
             hops=target.hops_behind,
             traffic=traffic,
@@ -264,8 +266,9 @@ class Successor:
         """The error of a successor without room: it leaves the chain, or finds room."""
         return Unavailable(f"the disk of {self._peers.shown(successor.target_id)} is full")
 
-    def _attempt_s(self, deadline: float) -> float:
-        return max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic()))
+
+def _attempt_s(left_s: float, payload: Buffer = b"", hops: int = 0) -> float:
+    return max(0.001, min(_ATTEMPT_S + transfer_s(len(payload), hops), left_s))
 
 
 def _change(target: Target, successor: ChainMember, write: pb.ChunkWrite, version: int, stamp: int) -> pb.ChunkWrite:

@@ -23,6 +23,7 @@ from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
 from threefs_storage.chain.craq import Craq
+from threefs_storage.chain.transfer_time import transfer_s
 from threefs_storage.chain.write_messages import entries_of
 from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.content_plan import Kind, Update, replacement
@@ -31,7 +32,7 @@ from threefs_storage.health.salvage import salvage
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target
 
-_TURN_S = 20.0
+_TURN_S = 20.0  # and the time of the bytes, which come from another member and go to the successor
 _BACKOFF = Backoff(0.2, 30.0)
 #: Lost chunks that are tried again in one round, in key order. Each change of the chain starts a round.
 _MAX_LOST = 256
@@ -78,7 +79,7 @@ class Repair:
             repaired, lost = target.repaired_chunks, _next_lost(target, last)
             last = lost[-1] if lost else last
             for chunk in [*target.damaged, *lost]:
-                async with self._scheduler.turn(Work.REPAIR, _length(target, chunk)):
+                async with self._scheduler.turn(Work.REPAIR, target.length_of(chunk)):
                     await self.repair(target, chunk)
             if target.repaired_chunks > repaired:
                 rounds = 0  # who had these bytes may have those of others, too
@@ -93,8 +94,9 @@ class Repair:
     async def repair(self, target: Target, chunk: ChunkId) -> Outcome:
         """Repair a chunk, or mark it as lost. Raises nothing."""
         was_lost = chunk in target.engine.lost_chunks
+        turn_s = _TURN_S + transfer_s(target.length_of(chunk), target.hops_behind + 1)
         try:
-            outcome = await self._repair(target, chunk, self._clock.monotonic() + _TURN_S)
+            outcome = await self._repair(target, chunk, self._clock.monotonic() + turn_s)
         except ThreefsError as error:
             _LOG.debug("a damaged chunk cannot be repaired now", chunk=chunk, error=str(error))
             return Outcome.LATER
@@ -255,15 +257,6 @@ def _others(target: Target) -> list[tuple[TargetId, bool]]:
     others = [(t, False) for t in serving[place + 1 :]] + [(t, True) for t in reversed(serving[:place])]
     assert all(other != target.target_id for other, _ in others), "a target is a member of a chain once"
     return others
-
-
-def _length(target: Target, chunk: ChunkId) -> int:
-    """About the bytes of the chunk; 0 if its record is damaged."""
-    try:
-        record = target.engine.record(chunk)
-    except ThreefsError:
-        return 0
-    return max((v.length for v in (record.committed, record.pending) if v is not None), default=0) if record else 0
 
 
 async def _is_intact(target: Target, version: Version) -> bool:

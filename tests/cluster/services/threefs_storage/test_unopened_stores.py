@@ -23,7 +23,8 @@ def routing_of(
     own: PublicState, other: PublicState, *, targets: tuple[int, ...] = (101, 102), version: int = 1
 ) -> Routing:
     """Chains of a target of node 1 and one of node 2."""
-    named, chains = {}, {}
+    named: dict[TargetId, Target] = {}
+    chains: dict[ChainId, Chain] = {}
     for mine in map(TargetId, targets):
         chain = ChainId(mine - 100)
         named |= {t: Target(t, NodeId(t // 100), chain, store_id=7) for t in (mine, TargetId(mine + 100))}
@@ -114,7 +115,7 @@ async def test_one_that_has_left_its_chain_is_opened_to_be_deleted(tmp_path: Pat
         routing = routing_of(OFFLINE, SERVING)
         await targets.open(routing)
         chain = Chain(ChainId(2), 2, (ChainMember(TargetId(202), SERVING),))
-        routing = Routing(2, "c", {}, routing.targets, routing.chains | {chain.chain_id: chain}, {})
+        routing = Routing(2, "c", {}, routing.targets, {**routing.chains, chain.chain_id: chain}, {})
         assert not await targets.open_added(routing, members_only=True)
         assert [report.target_id for report in targets.reports()] == [101, 102]
         refusals.errors.clear()

@@ -24,9 +24,9 @@ from tests.harness.chain_harness import (
     target_of,
     until,
 )
-from threefs.errors import ChunkLost, CorruptChunk, NotServing, Unavailable, VersionGap
+from threefs.errors import ChunkLost, CorruptChunk, DeadlineExceeded, NotServing, Unavailable, VersionGap
 from threefs.ids import ChunkId
-from threefs.rpc.methods import INVENTORY, LAST_CHUNK, SYNC_DONE, WRITE
+from threefs.rpc.methods import INVENTORY, LAST_CHUNK, SPACE_INFO, SYNC_DONE, WRITE
 from threefs.wire import storage_pb2 as pb
 
 CHUNKS = [ChunkId(7, number) for number in range(6)]
@@ -300,3 +300,19 @@ async def test_a_pass_after_one_that_has_sent_chunks_is_progress(tmp_path: Path)
         await complete(chain, 2)
         each = len(CHUNKS) + 1  # all are compared, and one is sent
         assert progress == [each * passes for passes in range(len(CHUNKS))]
+
+
+async def test_a_question_that_waits_behind_chunks_ends_no_pass(tmp_path: Path) -> None:
+    """On a slow link, what is sent of one pass holds up the question for room of the next one."""
+    async with chain_of(tmp_path, 2) as chain:
+        chain.change((1, SERVING), (2, OFFLINE))
+        await chain.write(b"new")
+
+        async def no_answer(method: Any, request: Any) -> None:
+            if method is SPACE_INFO:
+                raise DeadlineExceeded("too late")
+
+        chain[1].peers.before = no_answer
+        chain.change((1, SERVING), (2, SYNCING))
+        async with asyncio.timeout(10):
+            await complete(chain, 2)
