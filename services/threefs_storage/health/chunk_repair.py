@@ -202,7 +202,8 @@ class Repair:
             if content is not None:
                 update = replacement(version, *results)
                 return await self._install(target, chunk, update, content, deadline)
-        known = max((v.version for v in (record.pending, record.committed) if v is not None), default=0)
+        versions = [v.version for v in (record.pending, record.committed) if v is not None]
+        known = max([target.first_version, *versions])
         lost = Update(Kind.REPLACE, known + _BEYOND, target.chain.version, entries=(), lost=True, admitted=True)
         return await self._install(target, chunk, lost, None, deadline)
 
