@@ -186,10 +186,27 @@ class _Process:
         """Start the thread. Children of `multiprocessing` do not run `atexit`, but have finalizers of their own."""
         multiprocessing = sys.modules.get("multiprocessing")
         if multiprocessing is not None and multiprocessing.parent_process() is not None:
-            from multiprocessing.util import Finalize
+            from multiprocessing.util import Finalize, is_exiting
 
-            Finalize(None, self.stop, exitpriority=0)
+            if is_exiting():  # the finalizers have run: this is a thread of the program that goes on
+                self.stop_after_threads()
+            else:
+                Finalize(None, self.stop_after_threads, exitpriority=0)
         return LoopThread()
+
+    def stop_after_threads(self) -> None:
+        """Begin to stop. `multiprocessing` runs its finalizers before it waits for the threads of the program, whose
+        calls go on. So a thread that it waits for as well stops the loop after them."""
+        threading.Thread(target=self._join_and_stop, name="threefs-exit").start()
+
+    def _join_and_stop(self) -> None:
+        own = threading.current_thread()
+        while threads := [
+            each for each in threading.enumerate() if each.is_alive() and not each.daemon and each != own
+        ]:
+            for thread in threads:  # the main thread counts as ended when it waits for the others
+                thread.join()
+        self.stop()
 
     def stop(self) -> None:
         """At the end of the program: store unsaved data, then stop the loop."""

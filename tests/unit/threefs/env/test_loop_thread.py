@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -219,6 +220,44 @@ def test_work_that_is_left_is_done_when_the_program_ends() -> None:
 
 def test_a_call_of_a_finalizer_fails_instead_of_waiting_for_a_thread_that_never_runs() -> None:
     assert said(TOO_LATE) == "the program is ending, so it is too late for calls to the cluster"
+
+
+CHILD = """
+import asyncio, multiprocessing, sys, threading
+from threefs.env import loop_thread
+def store():
+    print(loop_thread.run(asyncio.sleep(0.01, "stored")))
+loop_thread.at_exit(store)
+def work():
+    threading.main_thread().join() if sys.argv[2] == "late" else None
+    for _ in range(3):
+        loop_thread.run(asyncio.sleep(0.1))
+    print("worked")
+def main():
+    if sys.argv[2] == "early":
+        loop_thread.run(asyncio.sleep(0))
+    threading.Thread(target=work).start()
+if __name__ == "__main__":
+    child = multiprocessing.get_context(sys.argv[1]).Process(target=main)
+    child.start()
+    child.join()
+    sys.exit(child.exitcode)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("first_call", ["early", "late"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_threads_of_a_child_go_on_when_its_main_function_has_ended(
+    tmp_path: Path, method: str, first_call: str
+) -> None:
+    """Their calls were broken off, so a checkpoint that was being saved in the background was lost."""
+    program = tmp_path / "program.py"
+    program.write_text(CHILD)
+    command = [sys.executable, str(program), method, first_call]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "worked\nstored\n", "")
 
 
 @pytest.mark.processes
