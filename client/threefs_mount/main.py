@@ -21,6 +21,7 @@ from threefs_mount.options import MountOptions
 @click.option("--key-file", default="")
 @click.option("--metrics-port", type=int, default=0)
 @click.option("--supervise", is_flag=True)
+@click.option(supervisor.REPLACE, is_flag=True, hidden=True)
 @click.argument("point")
 def main(
     address: str,
@@ -31,12 +32,16 @@ def main(
     key_file: str,
     metrics_port: int,
     supervise: bool,
+    replace: bool,
     point: str,
 ) -> None:
     logs.configure("threefs-mount")
 
     def ready() -> None:
         print("ready", point, flush=True)
+
+    def replaced() -> None:
+        print("replaced", point, flush=True)
 
     if supervise:
         command = [sys.executable, "-m", "threefs_mount", *(word for word in sys.argv[1:] if word != "--supervise")]
@@ -50,6 +55,6 @@ def main(
         metrics_port=metrics_port,
     )
     try:
-        uvloop.run(mount_process.serve(address, point, options, ready))
+        uvloop.run(mount_process.serve(address, point, options, ready, replaced if replace else None))
     except (ThreefsError, TaskDied, OSError) as error:
         sys.exit(str(error))

@@ -13,6 +13,7 @@ from threefs_client import AsyncFileSystem, connect_async, credentials
 from threefs_client.metrics import ClientMetrics
 from threefs_fuse import mounting
 from threefs_fuse.init_handshake import SessionOptions
+from threefs_fuse.mounting import MountRequest
 from threefs_fuse.protocol import Feature
 from threefs_fuse.session import Session
 
@@ -58,12 +59,15 @@ _EXIT_S = 30.0
 _LOG = structlog.get_logger()
 
 
-async def serve(url: str, point: str, options: MountOptions, ready: Callable[[], None]) -> None:
+async def serve(
+    url: str, point: str, options: MountOptions, ready: Callable[[], None], replaced: Callable[[], None] | None = None
+) -> None:
     """Mount, call `ready`, and return after the unmount, or after SIGTERM or SIGINT, which unmount.
 
-    A dead mount of threefs at the same path is detached. Raises what `connect` raises, Unavailable when the kernel
-    refuses to mount, and TaskDied when a background task has ended that the mount cannot do without. After TaskDied the
-    dead mount stays, so that no program writes into the directory below it.
+    A dead mount of threefs at the same path is detached. With `replaced`, which is called then, nothing is mounted if
+    there is no mount any more. Raises what `connect` raises, InvalidArgument when threefs is mounted there and lives,
+    Unavailable when the kernel refuses to mount, and TaskDied when a background task has ended that the mount cannot do
+    without. After TaskDied the dead mount stays, so that no program writes into the directory below it.
     """
     stop = asyncio.Event()
     deaths: list[TaskDied] = []
@@ -95,12 +99,9 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
         files = OpenFileTable(fs.context, options.max_dirty_bytes, validity)
         fs.context.cluster_values.follow("max_dirty_bytes", files.set_max_dirty)
         vfs = ThreefsVfs(fs.context, files, validity, mounted)
-        mountpoints.clear_dead(point)
-        try:
-            fd = mounting.mount(options.for_kernel(url, point))
-        except OSError as error:
-            raise Unavailable(f"the kernel refuses to mount at {point}: {error.strerror}") from None
-        session = Session(fd, vfs, SessionOptions(FEATURES))
+        if not make_room(point, replaced):
+            return
+        session = Session(mount(options.for_kernel(url, point)), vfs, SessionOptions(FEATURES))
         vfs.notify, vfs.notify_and_wait = session.notify, session.notify_and_wait
         session.ended.add_done_callback(lambda _: stop.set())
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -125,6 +126,27 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
     if deaths:
         raise deaths[0]
     _LOG.info("unmounted", mountpoint=point)
+
+
+def make_room(point: str, replaced: Callable[[], None] | None) -> bool:
+    """Detach dead mounts from the path. Returns False if somebody has unmounted the one that was to be replaced. Raises
+    InvalidArgument if there is a mount that lives."""
+    if mountpoints.clear_dead(point):
+        if replaced is not None:
+            replaced()
+    elif replaced is not None and mountpoints.find(point) is None:
+        _LOG.info("unmounted, so it is not mounted again", mountpoint=point)
+        return False
+    mountpoints.check(point)
+    return True
+
+
+def mount(request: MountRequest) -> int:
+    """Mount, and return the open descriptor of /dev/fuse. Raises Unavailable when the kernel refuses."""
+    try:
+        return mounting.mount(request)
+    except OSError as error:
+        raise Unavailable(f"the kernel refuses to mount at {request.point}: {error.strerror}") from None
 
 
 async def start_metrics(number: int, fs: AsyncFileSystem, session: Session, files: OpenFileTable) -> MetricsPort:

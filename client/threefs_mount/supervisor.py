@@ -1,6 +1,7 @@
 """The parent of the process behind a mount. It starts the process again if it was killed or has crashed.
 
-In between, the dead mount stays: programs get ENOTCONN, and do not write into the directory below it.
+In between, the dead mount stays: programs get ENOTCONN, and do not write into the directory below it. When somebody
+unmounts it, nothing is mounted again.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from threefs.backoff import Backoff
 from threefs.env.clock import CLOCK, Clock
 from threefs_mount import mountpoints
 
+#: The option of a process that is started again where there is a dead mount: it mounts only in the place of that.
+REPLACE = "--replace"
 _BACKOFF = Backoff(0.2, 30.0)
 #: After a process has served for this long, the pauses between restarts are short again.
 _STABLE_S = 60.0
@@ -27,17 +30,18 @@ async def supervise(command: Sequence[str], point: str, ready: Callable[[], None
     `ready` is called after the first mount. If the first run does not mount, the command is not run again. Returns the
     last exit status of the command.
     """
-    crashes, was_ready = 0, False
+    crashes, was_ready, was_dead = 0, False, False
     stop = asyncio.Event()  # a signal has come, perhaps while no process runs
     while True:
         began = clock.monotonic()
-        status, is_ready = await _run(command, (lambda: None) if was_ready else ready, stop)
-        was_ready = was_ready or is_ready
+        words = [*command[:-1], REPLACE, command[-1]] if was_dead else command
+        status, said = await _run(words, (lambda: None) if was_ready else ready, stop)
+        was_ready = was_ready or b"ready" in said
         if status == 0 or not was_ready or stop.is_set():
             return status
         _LOG.error("the process behind the mount has ended: it is started again", status=status, mountpoint=point)
         crashes = 0 if clock.monotonic() - began > _STABLE_S else crashes + 1
-        was_dead = mountpoints.find(point) is not None
+        was_dead = (was_dead and not said) or mountpoints.find(point) is not None
         if await _stopped_within(_BACKOFF.limit_s(crashes), stop, clock):
             return status
         if was_dead and mountpoints.find(point) is None:
@@ -52,8 +56,9 @@ async def _stopped_within(seconds: float, stop: asyncio.Event, clock: Clock) -> 
     return stop.is_set()
 
 
-async def _run(command: Sequence[str], ready: Callable[[], None], stop: asyncio.Event) -> tuple[int, bool]:
-    """Run the command to its end. Returns its exit status, and whether it has mounted."""
+async def _run(command: Sequence[str], ready: Callable[[], None], stop: asyncio.Event) -> tuple[int, set[bytes]]:
+    """Run the command to its end. Returns its exit status, and what it has said: "replaced" when it had detached a dead
+    mount, "ready" when it had mounted."""
     process: asyncio.subprocess.Process | None = None
     early: list[int] = []  # signals that came while the process was being made
 
@@ -71,7 +76,9 @@ async def _run(command: Sequence[str], ready: Callable[[], None], stop: asyncio.
     for came in early:
         pass_on(came)
     assert process.stdout is not None
-    is_ready = (await process.stdout.readline()).startswith(b"ready ")
-    if is_ready:
+    said: set[bytes] = set()
+    while b"ready" not in said and (line := await process.stdout.readline()):
+        said |= {b"ready", b"replaced"} & {line.partition(b" ")[0]}
+    if b"ready" in said:
         ready()
-    return await process.wait(), is_ready
+    return await process.wait(), said

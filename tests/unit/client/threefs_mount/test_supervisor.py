@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_mount import supervisor
+from threefs_mount import mountpoints, supervisor
 from threefs_mount.supervisor import supervise
 
 from threefs.background import cancel_and_wait
@@ -20,14 +20,16 @@ PROGRAM = """
 import os, signal, sys, time
 with open(sys.argv[1], "a") as runs:
     runs.write("x")
-way = sys.argv[2].split(",")[os.path.getsize(sys.argv[1]) - 1]
-if way != "fails":
+way = sys.argv[-1].split(",")[os.path.getsize(sys.argv[1]) - 1]
+if way == "detaches" and "--replace" in sys.argv:
+    print("replaced here", flush=True)
+if way not in ("fails", "detaches"):
     print("ready here", flush=True)
 if way == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 if way == "stays":
     time.sleep(60)
-sys.exit(way in ("fails", "crashes"))
+sys.exit(way in ("fails", "crashes", "detaches"))
 """
 
 
@@ -71,6 +73,28 @@ def test_what_cannot_be_mounted_at_all_is_not_tried_again(tmp_path: Path) -> Non
 
 def test_what_was_killed_or_has_crashed_is_started_again_until_it_works(tmp_path: Path) -> None:
     assert outcome(tmp_path, "killed,crashes,fails,fails,ends") == (0, 5, 1)
+
+
+@pytest.fixture
+def mounted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether there is a mount, at each look of the parent."""
+    looks: list[bool] = []
+    monkeypatch.setattr(mountpoints, "find", lambda point: looks.pop(0) or None)
+    return looks
+
+
+def test_a_dead_mount_that_somebody_unmounts_while_the_next_process_connects_does_not_come_back(
+    tmp_path: Path, mounted: list[bool]
+) -> None:
+    mounted += [True, True, False]  # after the first run, before the second one, and after that
+    assert outcome(tmp_path, "killed,fails,ends") == (0, 2, 1)
+
+
+def test_a_mount_whose_process_has_detached_the_dead_one_and_then_failed_comes_back(
+    tmp_path: Path, mounted: list[bool]
+) -> None:
+    mounted += [True, True, False]
+    assert outcome(tmp_path, "killed,detaches,ends") == (0, 3, 1)
 
 
 def test_a_signal_is_passed_on_and_ends_it(tmp_path: Path) -> None:
