@@ -29,9 +29,9 @@ class Closable(Protocol):
     @property
     def name(self) -> Any: ...
 
-    def closing(self, locks: contextlib.ExitStack, wait_s: float) -> Coroutine[Any, Any, None] | None:
+    def closing(self, locks: contextlib.ExitStack, wait_s: float) -> tuple[Coroutine[Any, Any, None], bool] | None:
         """The work of closing it, for the loop thread; None: it is closed. Until `locks` ends, no other thread begins
-        a call of it. A call that another thread makes now has `wait_s` to end."""
+        a call of it. A call that is being made now has `wait_s` to end. Returns also whether it has ended."""
 
 
 class AsyncClosable(Protocol):
@@ -85,18 +85,18 @@ class OpenFiles:
         with contextlib.ExitStack() as locks:
             for file in self._files.list():
                 try:
-                    if isinstance(file, io.TextIOWrapper):
-                        if file.closed:
-                            continue
-                        file.flush()
+                    if isinstance(file, io.TextIOWrapper) and file.closed:
+                        continue
                     raw: Any = getattr(file, "buffer", file)
-                    work = raw.closing(locks, max(0.0, busy_until - CLOCK.monotonic()))
+                    found = raw.closing(locks, max(0.0, busy_until - CLOCK.monotonic()))
+                    if found is None:
+                        continue
+                    names.append(file.name)
+                    works.append(found[0])
+                    if isinstance(file, io.TextIOWrapper):
+                        _flush_text(file, is_free=found[1])
                 except Exception as error:
                     errors.append(_logged(file.name, error))
-                    continue
-                if work is not None:
-                    names.append(file.name)
-                    works.append(work)
             try:
                 if works:
                     errors += loop_thread.run(_close_together(names, works))
@@ -152,6 +152,13 @@ class AsyncOpenFiles:
         for error in await _close_together([file.name for file in files], [file.close() for file in files]):
             if error is not None:
                 raise error
+
+
+def _flush_text(file: io.TextIOWrapper, *, is_free: bool) -> None:
+    """Hand over the text that the wrapper holds. A thread that is in a call of the file would be waited for."""
+    if not is_free:
+        raise TimeoutError("another thread is in a call of it, so its last text may be lost")
+    file.flush()
 
 
 async def _close_together(names: Sequence[Any], works: Sequence[Coroutine[Any, Any, None]]) -> list[Exception | None]:

@@ -277,6 +277,13 @@ def process_lock() -> threading.Lock:
     return _PROCESS.fork_lock
 
 
+def new_call_lock() -> "tuple[threading.RLock, Callable[[], bool]]":
+    """A lock for calls in the middle of which a signal handler may make another one, and whether the calling thread has
+    the lock."""
+    lock = threading.RLock()
+    return lock, lock._is_owned  # type: ignore[attr-defined]
+
+
 def new_lock() -> threading.Lock:
     """A lock for the few places that several threads of a blocking caller enter."""
     return threading.Lock()

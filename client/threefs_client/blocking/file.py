@@ -39,31 +39,46 @@ class File(io.RawIOBase):
     After `flush` or `close` written bytes are durable, and other clients see the length. A forked child can go on
     reading a file that was open for reading. A file that was open for writing belongs to the parent: a write raises
     SessionLost.
+
+    Threads take turns. A call within another one of the same thread, as a signal handler may make it, would wait for
+    itself: it raises RuntimeError, as with Python's own files.
     """
 
     def __init__(self, filesystem: Connection, file: AsyncFile) -> None:
         self._filesystem = filesystem
         self._file = file
-        self._lock = loop_thread.new_lock()
+        self._lock, self._is_inside = loop_thread.new_call_lock()
+        self._ends = False  # the connection or the program ends, and closes it
         self._generation = loop_thread.generation()
         self.name = file.name
 
     def threefs_file(self) -> AsyncFile:
         """The asyncio file, for batches."""
-        return self._async()
+        if self._generation != loop_thread.generation():
+            self._separate()
+        return self._file
 
     def _async(self) -> AsyncFile:
-        """The asyncio file. After a fork it is first separated from the parent's buffers, lock and session."""
+        """The asyncio file, for the next call."""
         if self._generation != loop_thread.generation():
-            context = None if self._file.closed else self._filesystem._context()
-            with loop_thread.process_lock():
-                if self._generation != loop_thread.generation():  # else another thread was faster
-                    self._lock = loop_thread.new_lock()
-                    self._file.drop_after_fork()
-                    if context is not None:
-                        self._file.handle.rebind_after_fork(context)
-                    self._generation = loop_thread.generation()  # last, as another thread relies on the rest
+            self._separate()
+        if self._is_inside() and not self._ends:
+            raise self._reentrant()
         return self._file
+
+    def _separate(self) -> None:
+        """After a fork: from the parent's buffers, lock and session."""
+        context = None if self._file.closed else self._filesystem._context()
+        with loop_thread.process_lock():
+            if self._generation != loop_thread.generation():  # else another thread was faster
+                self._lock, self._is_inside = loop_thread.new_call_lock()
+                self._file.drop_after_fork()
+                if context is not None:
+                    self._file.handle.rebind_after_fork(context)
+                self._generation = loop_thread.generation()  # last, as another thread relies on the rest
+
+    def _reentrant(self) -> RuntimeError:
+        return RuntimeError(f"reentrant call of file {self.name!r}: this thread is in the middle of another one")
 
     def _check_usable(self, *, reading: bool = False, writing: bool = False) -> None:
         if self._file.closed:
@@ -71,6 +86,9 @@ class File(io.RawIOBase):
         self._file.check_usable(reading=reading, writing=writing)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._is_inside() and not self._ends:
+            work.close()
+            raise self._reentrant()
         with self._lock:
             return self._filesystem._run(work)
 
@@ -196,17 +214,19 @@ class File(io.RawIOBase):
 
     def _end(self) -> Coroutine[Any, Any, None]:
         """The work of `close`."""
-        return self._async().close()
+        return self.threefs_file().close()
 
-    def closing(self, locks: contextlib.ExitStack, wait_s: float) -> Coroutine[Any, Any, None] | None:
+    def closing(self, locks: contextlib.ExitStack, wait_s: float) -> tuple[Coroutine[Any, Any, None], bool] | None:
         """The work of `close`, to be run on the loop thread together with that of other files; None: it is closed.
-        Other threads wait until `locks` ends; a call that one of them makes now has `wait_s` to end."""
+        Other threads wait until `locks` ends; a call that is being made now has `wait_s` to end. Returns also whether
+        it has ended: then this thread may still write."""
         if self._file.closed:
             return None
-        work = self._end()
-        if self._lock.acquire(timeout=wait_s):
+        work, is_inside, self._ends = self._end(), self._is_inside(), True
+        is_free = not is_inside and self._lock.acquire(timeout=wait_s)
+        if is_free:
             locks.callback(self._lock.release)
-        return work
+        return work, is_free
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("an open file cannot be pickled: pickle the file system and the path")

@@ -5,10 +5,13 @@ import io
 import sys
 import threading
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from threefs_client import exit_flush
 from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.blocking.file import File
+from threefs_client.blocking.filesystem import FileSystem
 from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
 
 from tests.harness.children import in_child
@@ -27,8 +30,8 @@ class Left:
         if self._error is not None:
             raise self._error
 
-    def closing(self, locks: contextlib.ExitStack, wait_s: float) -> Coroutine[Any, Any, None]:
-        return self.close()
+    def closing(self, locks: contextlib.ExitStack, wait_s: float) -> tuple[Coroutine[Any, Any, None], bool]:
+        return self.close(), True
 
 
 def test_all_are_closed_whatever_becomes_of_one() -> None:
@@ -44,6 +47,34 @@ def test_a_text_file_that_its_program_has_closed_is_passed_over() -> None:
     files.add(text)
     text.close()
     assert files.close_all() is None
+
+
+def test_a_call_that_does_not_end_keeps_no_text_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose daemon thread waited for a lock on it never ended."""
+    monkeypatch.setattr(exit_flush, "_BUSY_S", 0.1)
+    memory, over, begun = MemoryFiles(), threading.Event(), threading.Event()
+    fs = FileSystem(("manager:1",), memory.options)
+    fs._connected = AsyncFileSystem(memory.context)
+    busy, free = fs.open("/busy", "w"), fs.open("/free", "w")
+
+    async def lock(**_: object) -> None:
+        begun.set()
+        while not over.is_set():
+            await asyncio.sleep(0.001)
+
+    raw = cast(File, busy.buffer)
+    monkeypatch.setattr(raw.threefs_file(), "lock", lock)
+    thread = threading.Thread(target=raw.lock, daemon=True)
+    thread.start()
+    assert begun.wait(10)
+    busy.write("lost")
+    free.write("stored")
+    try:
+        assert isinstance(fs._unclosed.close_all(), TimeoutError)
+        assert busy.closed and free.closed and fs.read_file("/free") == b"stored"
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_they_are_closed_at_the_same_time() -> None:

@@ -1,6 +1,9 @@
+import asyncio
 import gc
 import io
 import pickle
+import signal
+import threading
 from collections.abc import Iterator
 from typing import cast
 
@@ -78,6 +81,39 @@ def test_a_forgotten_file_is_closed_by_the_garbage_collector(fs: FileSystem, fil
     del file
     gc.collect()
     assert fs.read_file("/a") == b"not lost"
+
+
+def test_a_call_in_the_middle_of_another_one_of_the_thread_is_an_error(
+    fs: FileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler that wrote to the file to which its program was just writing waited for ever."""
+    file, errors = binary(fs, "/log", "wb"), list[str]()
+    handle = file.threefs_file().handle
+    sync, main = handle.sync, threading.get_ident()
+
+    async def sync_while_a_signal_comes() -> None:
+        while not errors:
+            await asyncio.sleep(0.1)  # a signal that comes just before the thread waits does not wake it
+            signal.pthread_kill(main, signal.SIGUSR1)
+        await sync()
+
+    def handle_signal(*_: object) -> None:
+        for call in (lambda: file.write(b"terminated"), file.flush, file.close):
+            with pytest.raises(RuntimeError, match="reentrant call of file '/log'") as caught:
+                call()
+            errors.append(str(caught.value))
+
+    before = signal.signal(signal.SIGUSR1, handle_signal)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(handle, "sync", sync_while_a_signal_comes)
+            file.write(b"a line\n")
+            file.flush()
+        file.write(b"another one\n")
+        file.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert fs.read_file("/log") == b"a line\nanother one\n"
 
 
 def test_it_is_not_pickled(fs: FileSystem) -> None:
