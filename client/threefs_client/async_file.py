@@ -486,10 +486,10 @@ class AsyncFile:
         """The file changes, so bytes that were read ahead are out of date."""
         self._stream.clear()
 
-    def drop_after_fork(self) -> None:
+    def drop_after_fork(self, *, closes: bool = False) -> None:
         """In a forked child: drop the buffered writes and the lock, which belong to the parent."""
         self._start_buffers(self._position)
-        self._lock = None
+        self._lock, self._closed = None, self._closed or closes
 
     async def __aenter__(self) -> "AsyncFile":
         return self

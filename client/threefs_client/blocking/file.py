@@ -66,6 +66,12 @@ class File(io.RawIOBase):
             raise self._reentrant()
         return self._file
 
+    @property
+    def _is_parents(self) -> bool:
+        """This process, a forked child, has not used the file yet: it has nothing to flush or to close. And it makes no
+        call for that, as the garbage collector may run in the middle of another call, which would wait for this one."""
+        return self._generation != loop_thread.generation()
+
     def _separate(self) -> None:
         """After a fork: from the parent's buffers, lock and session."""
         context = None if self._file.closed else self._filesystem._context()
@@ -194,7 +200,11 @@ class File(io.RawIOBase):
                 self._filesystem._run(file.write(view))
         return len(view)
 
-    flush = blocking(AsyncFile.flush)
+    @documented_by(AsyncFile.flush)
+    def flush(self) -> None:
+        if self._file.closed or not self._is_parents:
+            self._run(self._async().flush())
+
     truncate = blocking(AsyncFile.truncate)
     allocate = blocking(AsyncFile.allocate)
     seek_data = blocking(AsyncFile.seek_data)
@@ -206,7 +216,9 @@ class File(io.RawIOBase):
         """Flush and close. A second call does nothing."""
         if self._file.closed:
             return
-        if self._filesystem._inside_loop():  # the garbage collector may run there
+        if self._is_parents:
+            self._file.drop_after_fork(closes=True)
+        elif self._filesystem._inside_loop():  # the garbage collector may run there
             with self._lock:
                 self._filesystem._submit(self._end())
         else:

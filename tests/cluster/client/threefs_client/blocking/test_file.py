@@ -4,15 +4,19 @@ import io
 import pickle
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import cast
 
 import pytest
+from threefs_client import context
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.blocking.file import File
 from threefs_client.blocking.filesystem import FileSystem
+from threefs_client.context import ClientContext
 
-from tests.harness.memory_cluster import MemoryFiles
+from tests.harness.children import in_child
+from tests.harness.memory_cluster import MemoryFiles, MemoryPeers
 
 
 @pytest.fixture
@@ -81,6 +85,42 @@ def test_a_forgotten_file_is_closed_by_the_garbage_collector(fs: FileSystem, fil
     del file
     gc.collect()
     assert fs.read_file("/a") == b"not lost"
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_the_collector_closes_an_inherited_file_in_the_middle_of_a_connect(
+    fs: FileSystem, monkeypatch: pytest.MonkeyPatch, text: bool
+) -> None:
+    """The loop of the forked child waited for the lock of the thread that was connecting, and that waited for it."""
+    fs.write_file("/a", b"content")
+    raw = binary(fs, "/a", "rb")
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+            self.file = io.TextIOWrapper(raw) if text else binary(fs, "/a", "rb")
+
+    async def connect(*_: object) -> ClientContext:
+        gc.collect()
+        return MemoryFiles().context
+
+    def child() -> None:
+        assert not fs.exists("/a"), "it has another cluster"
+        assert kept() is None and raw.closed == text
+        if not text:
+            assert raw.flush() is None and not raw.closed
+            raw.close()
+        with pytest.raises(ValueError, match="closed"):
+            raw.flush()
+
+    monkeypatch.setattr(context, "connect", connect)
+    monkeypatch.setattr(MemoryPeers, "abandon", lambda self: None, raising=False)
+    gc.disable()
+    try:
+        kept = weakref.ref(Cycle())
+        assert in_child(child, 10) == 0
+    finally:
+        gc.enable()
 
 
 def test_a_call_in_the_middle_of_another_one_of_the_thread_is_an_error(
