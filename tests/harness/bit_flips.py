@@ -10,10 +10,10 @@ from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.engine_settings import EngineSettings
 
+from tests.harness.block_cache import drop_cached_blocks
 from tests.harness.chunk_engine import NO_OVERLAYS, change, opened, put, update
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, WriteIdentity
-from threefs.kv.rocksdb_store import BLOCK_CACHE, BLOCK_CACHE_BYTES
 from threefs.kv.table import Table
 
 _ALL_KEYS = (b"", b"\xff" * 32)
@@ -111,8 +111,7 @@ async def table_after_flip(records: Path, name: str, bit: int, place: Path) -> d
     """The rows that the table shows with one bit turned over; None if it told of the damage."""
     _copy(records, place)
     flip(place / name, bit)
-    BLOCK_CACHE.set_capacity(0)  # it may have the block from another copy of the same file
-    BLOCK_CACHE.set_capacity(BLOCK_CACHE_BYTES)
+    drop_cached_blocks()  # of other copies of the same file
     try:
         return await table_pairs(place)
     except ThreefsError:

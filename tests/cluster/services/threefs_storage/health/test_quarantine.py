@@ -13,6 +13,7 @@ from threefs_storage.health.quarantine import check_disk, has_other_copy, quaran
 from threefs_storage.health.target_recovery import _INTERVAL_S
 from threefs_storage.targets import Targets
 
+from tests.harness.block_cache import drop_cached_blocks
 from tests.harness.chain_harness import (
     CHAIN,
     OFFLINE,
@@ -130,6 +131,7 @@ def damage(records: Path) -> None:
         with path.open("r+b") as file:
             file.seek(20)
             file.write(bytes(10))
+    drop_cached_blocks()
 
 
 async def fill(chain: TestChain, node: int) -> None:
