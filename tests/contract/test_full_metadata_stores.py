@@ -1,12 +1,21 @@
 """Many changes at once, while the store becomes full or falls silent: what was made is never told to have failed."""
 
-import pytest
-from threefs_meta.store import keys
+from typing import Any
 
+import pytest
+from threefs_manager.stale_stores.metadata_store import admit
+from threefs_meta.store import keys
+from threefs_meta.store.identity import StoreIdentity
+
+from tests.harness.clocks import SteppedClock
 from tests.harness.many_changes import answered, create_of
 from tests.harness.meta_harness import CLIENT, MetaBench
+from tests.harness.seeded_random import SeededRandom
 from threefs.errors import Conflict, Corrupt, MaybeCommitted, NoSpace, ThreefsError, Unavailable
+from threefs.kv import retry
+from threefs.kv.memory import MemoryEngine
 from threefs.kv.transaction import BufferedTransaction
+from threefs.rpc.methods import Method
 from threefs.wire import meta_pb2 as pb
 
 
@@ -93,3 +102,28 @@ async def test_a_half_that_may_succeed_later_lets_the_client_repeat_all(
     monkeypatch.undo()
     made = [result.create.inode.inode for result in (await answered(bench, request)).results]
     assert made == [(await bench.stat(f"/{number}")).inode for number in range(8)]
+
+
+class Managers:
+    def __init__(self) -> None:
+        self.engine = MemoryEngine()
+
+    async def call(self, method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
+        return await retry.run(self.engine, lambda tx: admit(tx, "c" * 32, request), replayable=True)
+
+
+async def test_a_start_outlasts_a_damaged_store_that_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first change finds the damage out. The process ended, and met it again at each start."""
+    engine, managers = MemoryEngine(), Managers()
+    await StoreIdentity(engine, managers, lambda: "c" * 32, clock=SteppedClock(), random=SeededRandom(1)).admit()
+    commit, errors = engine.commit, [Unavailable("damaged"), Unavailable("opened again"), MaybeCommitted("damaged")]
+
+    async def opened_again(attempt: BufferedTransaction) -> None:
+        if errors and attempt.writes:
+            raise errors.pop()
+        await commit(attempt)
+
+    monkeypatch.setattr(engine, "commit", opened_again)
+    service = StoreIdentity(engine, managers, lambda: "c" * 32, clock=SteppedClock(), random=SeededRandom(2))
+    await service.admit()
+    assert not errors and service.record.cluster_id == "c" * 32

@@ -71,7 +71,10 @@ class RocksEngine:
         if attempt.version <= durable:
             return
         newest = self._history.newest(attempt.seen, self._history.newest(attempt.reads, durable))
-        await self._table.flush(min(newest, attempt.version))  # it has seen nothing newer
+        try:
+            await self._table.flush(min(newest, attempt.version))  # it has seen nothing newer
+        except Corrupt as error:  # the table takes no changes: what was read is sound
+            raise Unavailable(f"the store is opened again: {error}") from error
 
     async def commit(self, attempt: BufferedTransaction) -> None:
         if self._history.newest(attempt.reads, attempt.version) > attempt.version:

@@ -26,7 +26,7 @@ from threefs.cluster import data_format
 from threefs.cluster.manager_client import Caller
 from threefs.env.clock import Clock
 from threefs.env.random import Random
-from threefs.errors import Corrupt, NodeInUse, NoSpace, Retry, StrangeStore, ThreefsError
+from threefs.errors import Corrupt, MaybeCommitted, NodeInUse, NoSpace, Retry, StrangeStore, ThreefsError, Unavailable
 from threefs.ids import ROOT
 from threefs.kv import records, restore_mark, retry
 from threefs.kv.dump import KEYS_END
@@ -97,14 +97,14 @@ class StoreIdentity:
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
         restore_id = self._random.token(_ID_BYTES).hex()
         now_ns = self._clock.wall_ns()
-        record, mark = await self._transaction(lambda tx: _identify(tx, fresh, restore_id, now_ns, self._owner))
+        record, mark = await self._change(lambda tx: _identify(tx, fresh, restore_id, now_ns, self._owner))
         given = await self._report(restored=mark, sole_address=self._address() if self._is_sole else "")
         after: bytes | None = b""
         while mark is not None and after is not None:
-            after = await self._transaction(partial(_end_leases, after))
-        self.record = await self._transaction(lambda tx: _finish_restore(tx, given, now_ns))
+            after = await self._change(partial(_end_leases, after))
+        self.record = await self._change(lambda tx: _finish_restore(tx, given, now_ns))
         # Only a store that was admitted counts its start: else restarts would bring an older copy up to date.
-        await self._transaction(_count_start)
+        await self._change(_count_start)
         await self._report()
         if mark is not None:
             _LOG.warning("serving from a restored store", store=record.store_id, epoch=self.record.epoch)
@@ -147,6 +147,18 @@ class StoreIdentity:
             except StrangeStore:
                 if attempts == _MAX_ATTEMPTS:
                     raise
+
+    async def _change(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        """The first changes of a process find out that its embedded store meets damage: it is opened again meanwhile.
+        Each may be made twice."""
+        deadline = self._clock.monotonic() + _START_S
+        while True:
+            try:
+                return await self._transaction(function)
+            except (Unavailable, MaybeCommitted):
+                if self._clock.monotonic() > deadline:
+                    raise
+            await self._clock.sleep(_PAUSE_S)
 
     async def _transaction(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
         return await retry.run(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness import kv_writer
 from tests.harness.small_disk import small_disk as mounted_disk
-from threefs.errors import MaybeCommitted, NoSpace, Unavailable
+from threefs.errors import Corrupt, MaybeCommitted, NoSpace, Unavailable
 from threefs.kv.rocks import RocksEngine
 
 
@@ -67,6 +67,25 @@ async def test_a_reader_waits_until_what_it_has_read_is_durable(tmp_path: Path) 
     assert not any(wait.done() for wait in waits)
     gate.release.set()
     await asyncio.gather(commit, *waits)
+    await engine.close()
+
+
+async def test_a_reader_of_what_is_being_synced_is_not_told_of_damage_that_a_write_meets(tmp_path: Path) -> None:
+    """It would take that for damage of what it has read, and not try again."""
+    engine = await RocksEngine.open(tmp_path / "store")
+    gate = Gate(engine)
+    writer = engine.begin()
+    writer.set(b"m", b"1")
+    commit = asyncio.create_task(writer.commit())
+    await turns()
+    reader = engine.begin()
+    assert await reader.get(b"m") == b"1"
+    engine._table.failure = Corrupt("the table of this service is damaged")
+    with pytest.raises(Unavailable, match="damaged"):
+        await reader.confirm()
+    engine._table.failure = None
+    gate.release.set()
+    await commit
     await engine.close()
 
 
