@@ -88,6 +88,7 @@ class StorageNode:
         )
         self._kept_routing = KeptRouting(settings.data_dir, settings.node_id)
         self._adopting = asyncio.Lock()
+        self._is_acting = False  # in the routing: the node is registered
         self._disk_stall = DiskStall(clock, stall_s)
         self._registration = Registration(
             managers(self._peers),
@@ -144,17 +145,19 @@ class StorageNode:
         await self.targets.read_unnamed(self._kept_routing.own_targets(), routing)
         self._cluster.keep = self._set_aside_unknown
         await self._set_aside_unknown(self._cluster.routing)
+        # Already now: a manager that was restored registers nobody before every store has said what it keeps.
+        self._background.start("opening of targets", self._open_missing())
         await self._registration.start(self.address)
         # Only now: a new store keeps nothing until its node is registered.
         self._cluster.keep = self._adopt
         await self._adopt(self._cluster.routing)
         self._server.join(self._registration.cluster_id)
         self.storage.start(self._server)
+        self._is_acting = True
         self._registration.report()
         if self._settings.metrics_port:
             await self._metrics.start(self._settings.host, self._settings.metrics_port)
         self._background.start("presence", self._stay_present())
-        self._background.start("opening of targets", self._open_missing())
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
 
     async def _set_aside_unknown(self, routing: Routing) -> None:
@@ -183,7 +186,9 @@ class StorageNode:
             await self._clock.sleep(_OPENING_PAUSE_S)
             async with self._adopting:
                 routing = self._cluster.routing
-                if await self.targets.open_added(routing, members_only=True):
+                if not self._is_acting:
+                    await self.targets.open_again(routing)
+                elif await self.targets.open_added(routing, members_only=True):
                     await self.targets.keep_chains(routing)
                     self.storage.apply_routing(routing)
 

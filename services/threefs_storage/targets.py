@@ -91,11 +91,13 @@ class Targets:
 
     def _missing(self, routing: Routing) -> list[RoutedTarget]:
         """The targets of this node that are not open, and are not being deleted. One that was deleted or set aside
-        stays so while its chain goes on without it; so does a damaged one whose chain needs what it has."""
+        stays so while its chain goes on without it; so does a damaged one whose chain needs what it has, and for a
+        while one whose opening fails slowly."""
         own = [target for target in routing.targets.values() if target.node_id == self._node_id]
         known = {*self.by_id, *self._deleting}
         gone = {*self._deleted, *(store.target_id for store in self.unnamed)}
-        missing = [t for t in own if t.target_id not in known and not self._unopened.is_needed(t, routing)]
+        rests = partial(self._unopened.rests, routing=routing, now=self._clock.monotonic())
+        missing = [t for t in own if t.target_id not in known and not rests(t)]
         return [t for t in missing if not (t.target_id in gone and routing.is_removed(t))]
 
     async def _open_target(self, target: RoutedTarget, routing: Routing) -> None:
@@ -174,17 +176,26 @@ class Targets:
         their chain since, for their stores to be deleted; unless only members are wanted, and what could not be opened
         before. Returns whether there was one. One that cannot be opened is tried again later."""
         self.set_unopened_aside(routing)
-        opened = False
         named = [routing.targets[target] for target in self._deleted if target in routing.targets]
         self._deleted = {target.target_id for target in named if routing.is_removed(target)}
-        for target in self._missing(routing):
-            if members_only and routing.is_removed(target) and target.target_id not in self._unopened:
-                continue
+        missing = self._missing(routing)
+        if members_only:
+            missing = [t for t in missing if t.target_id in self._unopened or not routing.is_removed(t)]
+        return await self._open_all(missing, routing)
+
+    async def open_again(self, routing: Routing) -> None:
+        """Try those again that could not be opened."""
+        await self._open_all([t for t in self._missing(routing) if t.target_id in self._unopened], routing)
+
+    async def _open_all(self, missing: Sequence[RoutedTarget], routing: Routing) -> bool:
+        opened = False
+        for target in missing:
+            begun_at = self._clock.monotonic()
             try:
                 await self._open_target(target, routing)
                 opened = True
             except ThreefsError as error:
-                self._unopened.note(target, error)
+                self._unopened.note(target, error, begun_at, self._clock.monotonic())
         return opened
 
     def set_unopened_aside(self, routing: Routing) -> None:

@@ -17,6 +17,10 @@ from threefs.routing import LocalState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_storage.health.quarantine import has_other_copy
 
+#: An opening that fails within this time may be tried at once.
+_QUICK_S = 0.5
+#: How long it rests for each second more that it has taken.
+_REST_PER_S = 10.0
 MAX_FAILURE_CHARS = 200  # that a report says of why a target does not serve
 
 _LOG = structlog.get_logger()
@@ -29,9 +33,12 @@ class UnopenedStores:
         self._directory = directory
         self._disk = disk
         self._found: dict[TargetId, tuple[Target, ThreefsError]] = {}
+        self._rest_until: dict[TargetId, float] = {}
 
-    def note(self, target: Target, error: ThreefsError) -> None:
-        """The store of this target cannot be opened."""
+    def note(self, target: Target, error: ThreefsError, begun_at: float, ended_at: float) -> None:
+        """The store of this target cannot be opened. The other targets of the node wait for that long before they act
+        in a new routing, and would lose their leases if it were tried all the time."""
+        self._rest_until[target.target_id] = ended_at + _REST_PER_S * max(0.0, ended_at - begun_at - _QUICK_S)
         _, before = self._found.get(target.target_id, (None, None))
         if str(before) != str(error):
             _LOG.error(
@@ -44,14 +51,15 @@ class UnopenedStores:
         self._found[target.target_id] = target, type(error)(error.message)
 
     def discard(self, target_id: TargetId) -> None:
-        """It is open now."""
+        """It is open now, or unknown."""
         self._found.pop(target_id, None)
+        self._rest_until.pop(target_id, None)
 
     def pop_unknown(self, routing: Routing) -> list[TargetId]:
         """Forget those that the routing does not name, and return them."""
         unknown = [target_id for target_id in self._found if target_id not in routing.targets]
         for target_id in unknown:
-            del self._found[target_id]
+            self.discard(target_id)
         return unknown
 
     def __contains__(self, target_id: TargetId) -> bool:
@@ -61,11 +69,13 @@ class UnopenedStores:
     def errors(self) -> list[ThreefsError]:
         return [error for _, error in self._found.values()]
 
-    def is_needed(self, target: Target, routing: Routing) -> bool:
-        """Whether the store is damaged, and no other member may have what it has: it is not replaced, and to read it
-        again would help nobody."""
+    def rests(self, target: Target, routing: Routing, now: float) -> bool:
+        """Whether it is not tried now. Of a damaged store: if no other member may have what it has, so that it is not
+        replaced, and to read it again would help nobody."""
         _, error = self._found.get(target.target_id, (None, None))
-        return isinstance(error, Corrupt) and not has_other_copy(routing.chains[target.chain_id], target.target_id)
+        if isinstance(error, Corrupt):
+            return not has_other_copy(routing.chains[target.chain_id], target.target_id)
+        return now < self._rest_until.get(target.target_id, now)
 
     def stores(self) -> Iterator[pb.Store]:
         """For the registration: the identities that the manager knows."""

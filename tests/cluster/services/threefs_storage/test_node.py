@@ -230,6 +230,36 @@ async def test_a_store_that_cannot_be_opened_at_the_start_keeps_only_its_own_tar
         await one.stop()
 
 
+async def test_a_node_that_is_registered_only_when_all_its_stores_are_open_tries_them_again_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A manager that was restored waits for what each store keeps. The node waited for the manager, for ever."""
+    monkeypatch.setattr(storage_node, "_OPENING_PAUSE_S", 0.05)
+    async with Bench(tmp_path, targets_per_disk=2) as bench:
+        one = await bench.node(1)
+        first = one.targets.stores()[0].target_id
+        await one.stop()
+        one = bench.unstarted(1)
+        open_engine, register, tries = one.targets._open_engine, one._registration.start, list[str]()
+
+        async def failing(directory: Path) -> ChunkEngine:
+            tries.append(directory.name)
+            if tries.count(f"target-{first}") <= 2 and directory.name == f"target-{first}":
+                raise DiskFailed("input/output error")
+            return await open_engine(directory)
+
+        async def register_when_all_are_open(address: str) -> None:
+            assert not all(store.HasField("kept") for store in one.targets.stores())
+            await until(lambda: all(store.HasField("kept") for store in one.targets.stores()))
+            await register(address)
+
+        one.targets._open_engine = failing  # type: ignore[method-assign]
+        one._registration.start = register_when_all_are_open  # type: ignore[method-assign]
+        await one.start()
+        assert len(list(one.targets)) == 2
+        await one.stop()
+
+
 async def test_a_target_that_leaves_the_routing_while_its_store_is_opened_is_opened_once(tmp_path: Path) -> None:
     """The process ended, because its own store was locked (seed 7493)."""
     async with Bench(tmp_path) as bench:

@@ -9,6 +9,7 @@ from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import OFFLINE, SERVING
+from tests.harness.clocks import SteppedClock
 from threefs.env.disk import RealDisk
 from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
@@ -41,11 +42,14 @@ class Refusals:
     def __init__(self, errors: dict[TargetId, ThreefsError]) -> None:
         self.errors = errors
         self.tries: list[int] = []
+        self.clock = SteppedClock()
+        self.takes_s = 0.0
 
     async def open_table(self, directory: Path) -> Table:
         target = TargetId(int(directory.parent.name.removeprefix("target-")))
         self.tries.append(target)
         if target in self.errors:
+            self.clock.advance(self.takes_s)
             raise self.errors[target]
         return await Table.open(directory)
 
@@ -53,7 +57,8 @@ class Refusals:
 @asynccontextmanager
 async def refusing(directory: Path, errors: dict[TargetId, ThreefsError]) -> AsyncIterator[tuple[Targets, Refusals]]:
     disk, refusals = RealDisk(threads=1), Refusals(errors)
-    yield Targets(NodeId(1), directory, disk, EngineSettings(), open_table=refusals.open_table), refusals
+    settings, clock = EngineSettings(), refusals.clock
+    yield Targets(NodeId(1), directory, disk, settings, open_table=refusals.open_table, clock=clock), refusals
     await disk.close()
 
 
@@ -85,6 +90,23 @@ async def test_one_that_was_not_damaged_is_opened_later(tmp_path: Path) -> None:
         assert await targets.open_added(routing, members_only=True)
         assert [(r.target_id, r.failure) for r in targets.reports()] == [(101, ""), (102, "")]
         assert len(targets.stores()) == 2
+        await targets.close()
+
+
+async def test_one_whose_opening_fails_slowly_is_tried_seldom(tmp_path: Path) -> None:
+    """The others wait for it before they act in a new routing: they lost their leases each time that one came."""
+    async with refusing(tmp_path, {BUSY: NoSpace("full")}) as (targets, refusals):
+        routing = routing_of(LASTSRV, OFFLINE)
+        refusals.takes_s = 3.0
+        await targets.open(routing)
+        tries = len(refusals.tries)
+        for _ in range(4):
+            assert not await targets.open_added(routing)
+            refusals.clock.advance(5.0)
+        assert len(refusals.tries) == tries
+        refusals.clock.advance(5.0)
+        refusals.errors.clear()
+        assert await targets.open_added(routing)
         await targets.close()
 
 
