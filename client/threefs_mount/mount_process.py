@@ -131,10 +131,9 @@ async def serve(
 def make_room(point: str, replaced: Callable[[], None] | None) -> bool:
     """Detach dead mounts from the path. Returns False if somebody has unmounted the one that was to be replaced. Raises
     InvalidArgument if there is a mount that lives."""
-    if mountpoints.clear_dead(point):
-        if replaced is not None:
-            replaced()
-    elif replaced is not None and mountpoints.find(point) is None:
+    if replaced is not None and mountpoints.is_dead(point):
+        replaced()  # before it is detached: a process that is killed in between is started again
+    if not mountpoints.clear_dead(point) and replaced is not None and mountpoints.find(point) is None:
         _LOG.info("unmounted, so it is not mounted again", mountpoint=point)
         return False
     mountpoints.check(point)

@@ -73,7 +73,8 @@ def is_dead(point: str) -> bool:
     mount = find(point)
     if mount is None:
         return False
-    probe = "import os, sys\ntry: os.stat(sys.argv[1])\nexcept OSError as error: sys.exit(error.errno)"
+    # The kernel answers a `stat` from its cache as long as `--cache` lasts, also when the process has ended.
+    probe = "import os, sys\ntry: os.statvfs(sys.argv[1])\nexcept OSError as error: sys.exit(error.errno)"
     try:  # in a process of its own: it may hang
         status = subprocess.run(
             [sys.executable, "-I", "-S", "-c", probe, mount.point], capture_output=True, timeout=_PROBE_TIMEOUT_S

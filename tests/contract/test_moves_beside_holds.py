@@ -73,6 +73,23 @@ def test_a_disk_that_is_out_of_service_gets_no_target() -> None:
     run_moving(body)
 
 
+def test_a_rebalance_ends_only_when_disks_that_are_out_of_service_are_back() -> None:
+    """It ended without the disk, which then stayed nearly empty, and nothing said so."""
+
+    async def body(nodes: MovingNodes) -> None:
+        held = await with_fourth_node(nodes)
+        await hold(nodes, held, pb.HOLD_OFFLINE)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: not nodes.held()[1] and not executor(nodes).moves)
+        for _ in range(100):
+            await nodes.step()
+        await hold(nodes, held, pb.HOLD_NONE)
+        await nodes.until(lambda: nodes.held()[4] == 2)
+
+    run_moving(body)
+
+
 def test_a_move_to_a_disk_that_goes_out_of_service_does_not_begin() -> None:
     engine = InterruptedEngine()
 

@@ -184,6 +184,7 @@ class _Process:
 
     def start(self) -> LoopThread:
         """Start the thread. Children of `multiprocessing` do not run `atexit`, but have finalizers of their own."""
+        thread = LoopThread()  # if that fails, nothing is registered, and the next call tries again
         multiprocessing = sys.modules.get("multiprocessing")
         if multiprocessing is not None and multiprocessing.parent_process() is not None:
             from multiprocessing.util import Finalize, is_exiting
@@ -192,12 +193,15 @@ class _Process:
                 self.stop_after_threads()
             else:
                 Finalize(None, self.stop_after_threads, exitpriority=0)
-        return LoopThread()
+        return thread
 
     def stop_after_threads(self) -> None:
         """Begin to stop. `multiprocessing` runs its finalizers before it waits for the threads of the program, whose
         calls go on. So a thread that it waits for as well stops the loop after them."""
-        threading.Thread(target=self._join_and_stop, name="threefs-exit").start()
+        try:
+            threading.Thread(target=self._join_and_stop, name="threefs-exit").start()
+        except RuntimeError:  # there can be no more threads
+            self.stop()
 
     def _join_and_stop(self) -> None:
         own = threading.current_thread()

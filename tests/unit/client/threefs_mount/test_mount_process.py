@@ -19,18 +19,20 @@ class Places:
     """The mounts at one path: whether the process of each has ended."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *dead: bool) -> None:
-        self.dead, self.said = [*dead], list[str]()
+        self.dead, self.said, self.left = [*dead], list[str](), list[int]()
         monkeypatch.setattr(mountpoints, "find", lambda point: Mount(point, "", "0:1", 0) if self.dead else None)
         monkeypatch.setattr(mountpoints, "is_dead", lambda point: self.dead[-1:] == [True])
         monkeypatch.setattr(mountpoints, "unmount", lambda point, lazy: self.dead.pop())
 
     def replaced(self) -> None:
         self.said.append("replaced")
+        self.left.append(len(self.dead))
 
 
 def test_a_dead_mount_is_replaced_unless_somebody_has_unmounted_it(monkeypatch: pytest.MonkeyPatch) -> None:
     places = Places(monkeypatch, True)
     assert make_room("/", places.replaced) and places.said == ["replaced"] and not places.dead
+    assert places.left == [1], "whoever is killed in between is started again"
     assert not make_room("/", places.replaced), "there is none any more"
     assert make_room("/", None) and places.said == ["replaced"]
 

@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -233,8 +234,16 @@ def work():
     for _ in range(3):
         loop_thread.run(asyncio.sleep(0.1))
     print("worked")
+def failing():
+    loop_thread.LoopThread = LoopThread
+    raise OSError("Too many open files")
+LoopThread = loop_thread.LoopThread
 def main():
-    if sys.argv[2] == "early":
+    if sys.argv[2] == "failed":
+        loop_thread.LoopThread, call = failing, asyncio.sleep(0)
+        try: loop_thread.run(call)
+        except OSError: call.close()
+    if sys.argv[2] != "late":
         loop_thread.run(asyncio.sleep(0))
     threading.Thread(target=work).start()
 if __name__ == "__main__":
@@ -246,8 +255,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("first_call", ["early", "late"])
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("method", "first_call"),
+    [*itertools.product(["fork", "spawn", "forkserver"], ["early", "late"]), ("fork", "failed")],
+)
 def test_threads_of_a_child_go_on_when_its_main_function_has_ended(
     tmp_path: Path, method: str, first_call: str
 ) -> None:
