@@ -86,11 +86,11 @@ def test_more_batches_than_pipes_have_room_for_are_ahead_of_the_training(fs: Loc
 
 
 def test_batches_that_no_worker_has_begun_are_discarded_unread(workers: BatchWorkers) -> None:
-    tickets = [workers.submit([number]) for number in range(200)]
+    tickets = [workers.submit([number % 200]) for number in range(2000)]
     for ticket in reversed(tickets):
         workers.discard(ticket)
     assert read(workers, [7]) == [SAMPLES[7]]
-    assert workers._slots == 32
+    assert 32 <= workers._slots < 1000, "some may have been read before the last was asked for"
 
 
 def test_a_training_that_keeps_more_batches_than_it_may_have_descriptors_is_told_so(workers: BatchWorkers) -> None:
