@@ -426,7 +426,7 @@ class MoveExecutor:
         if avoided and not planned:  # no other has room; disks are level without them
             planned = self.plan(routing, draining, balance=False, avoided=self._avoided(routing, _GIVE_UP_LEASES))
         # A disk that an administrator has taken out of service for a while is filled when it is back.
-        if not planned and (self.moves or not self.balancing or self._look_through(routing)[4] - draining):
+        if not planned and (self.moves or not self.balancing or set(self._look_through(routing)[4]) - draining):
             return
         is_level, seen_version = self.balancing and not planned and not self.moves, routing.version
         wanted = routing.replicas, draining  # an administrator may want something else while the store sleeps
