@@ -140,7 +140,7 @@ class Dataset:
                         self._forget()
                     self._lock = loop_thread.new_lock()
                     self._generation = loop_thread.generation()  # last, as another thread relies on the rest
-            del shards  # files that are forgotten close themselves, which takes the lock of the process as well
+            del shards  # files that are forgotten close themselves, which may take the lock of the process as well
         return self._lock
 
     def _close_shards(self) -> None:

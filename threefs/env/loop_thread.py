@@ -201,7 +201,8 @@ class _Process:
         try:
             threading.Thread(target=self._join_and_stop, name="threefs-exit").start()
         except RuntimeError:  # there can be no more threads
-            self.stop()
+            if self.thread is not None:  # else it is being started
+                self.stop()
 
     def _join_and_stop(self) -> None:
         own = threading.current_thread()

@@ -269,7 +269,7 @@ class RecordStore:
     async def flush(self, number: int | None = None) -> None:
         try:
             await self._table.flush(number)
-        except Corrupt as error:  # the table takes reads and writes still, and nobody knows what it has on the disk
+        except Corrupt as error:  # reads go on, and nobody knows what the table has on the disk
             self.on_failure(error)
             raise
 
