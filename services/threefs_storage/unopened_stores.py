@@ -21,6 +21,8 @@ from threefs_storage.health.quarantine import has_other_copy
 _QUICK_S = 0.5
 #: How long it rests for each second more that it has taken.
 _REST_PER_S = 10.0
+#: The longest rest. A disk that hung for an hour may work again now, and its chains lack a copy until it is tried.
+_MAX_REST_S = 300.0
 MAX_FAILURE_CHARS = 200  # that a report says of why a target does not serve
 
 _LOG = structlog.get_logger()
@@ -38,7 +40,8 @@ class UnopenedStores:
     def note(self, target: Target, error: ThreefsError, begun_at: float, ended_at: float) -> None:
         """The store of this target cannot be opened. The other targets of the node wait for that long before they act
         in a new routing, and would lose their leases if it were tried all the time."""
-        self._rest_until[target.target_id] = ended_at + _REST_PER_S * max(0.0, ended_at - begun_at - _QUICK_S)
+        rest_s = min(_REST_PER_S * max(0.0, ended_at - begun_at - _QUICK_S), _MAX_REST_S)
+        self._rest_until[target.target_id] = ended_at + rest_s
         _, before = self._found.get(target.target_id, (None, None))
         if str(before) != str(error):
             _LOG.error(

@@ -110,6 +110,19 @@ async def test_one_whose_opening_fails_slowly_is_tried_seldom(tmp_path: Path) ->
         await targets.close()
 
 
+async def test_one_whose_opening_hung_is_tried_again_soon(tmp_path: Path) -> None:
+    """A disk hung for an hour, and works again."""
+    async with refusing(tmp_path, {BUSY: DiskFailed("input/output error")}) as (targets, refusals):
+        routing = routing_of(LASTSRV, OFFLINE)
+        refusals.takes_s = 3600.0
+        await targets.open(routing)
+        refusals.errors.clear()
+        assert not await targets.open_added(routing)
+        refusals.clock.advance(300.0)
+        assert await targets.open_added(routing)
+        await targets.close()
+
+
 async def test_a_damaged_one_is_replaced_when_another_member_has_what_it_had(tmp_path: Path) -> None:
     """It is not read again and again before: that takes the time of the targets that serve."""
     async with refusing(tmp_path, {DAMAGED: Corrupt("the table is damaged")}) as (targets, refusals):
