@@ -428,7 +428,8 @@ def _awaited_message(nodes: list[int]) -> str:
     awaited = ", ".join(map(str, nodes))
     return (
         "the manager was restored from a backup, and nothing is served before all storage nodes have reported what "
-        f"they know of their chains; awaited: {awaited}. Start them; if their disks are lost for good: `threefs chain "
+        f"they know of their chains; awaited: {awaited}. Start them, and look into the log of one that runs: it has a "
+        "store that it cannot open; if their disks are lost for good: `threefs chain "
         f"accept-unheard {' '.join(map(str, nodes))}`"
     )
 

@@ -98,7 +98,7 @@ class StorageNode:
             cluster_file=cluster_file,
             reports=self.targets.reports,
             stores=self.targets.stores,
-            unnamed_stores=lambda: self.targets.unnamed,
+            unnamed_stores=lambda: list(self.targets.unnamed),
             open_grant=self.targets.open_grant,
             fenced=self.targets.yield_leases,
             unreachable=lambda: self.storage.reachability.unreachable(),
@@ -142,7 +142,7 @@ class StorageNode:
         routing = self._cluster.routing  # for both: the next one may lack a target whose store is open by then
         self._kept_routing.check(routing)
         await self.targets.open(routing, is_own_disk=self._kept_routing.is_own())
-        await self.targets.read_unnamed(self._kept_routing.own_targets(), routing)
+        await self.targets.unnamed.find(self._kept_routing.own_targets(), routing)
         self._cluster.keep = self._set_aside_unknown
         await self._set_aside_unknown(self._cluster.routing)
         # Already now: a manager that was restored registers nobody before every store has said what it keeps.
@@ -174,18 +174,20 @@ class StorageNode:
         """Before the targets act in this routing. One after the other: the start adopts the routing that there is, and
         the next one may come meanwhile. Both would open the same stores."""
         async with self._adopting:
-            await self.targets.tell_unnamed(routing)
-            self._kept_routing.keep(routing, [*self.targets.by_id, *self.targets.untold])
+            await self.targets.unnamed.tell(routing)
+            self._kept_routing.keep(routing, self.targets.held)
             await self.targets.open_added(routing)
             await self.targets.keep_chains(routing)
 
     async def _open_missing(self) -> None:
-        """Try targets that could not be opened again. The next routing may be long in coming, and their chains lack a
-        copy until then. One that has left its chain may have been deleted here a moment ago."""
+        """Try stores that could not be opened again. The next routing may be long in coming, and their chains lack a
+        copy until then, or a restored manager waits for what they keep. One that has left its chain may have been
+        deleted here a moment ago."""
         while True:
             await self._clock.sleep(_OPENING_PAUSE_S)
             async with self._adopting:
                 routing = self._cluster.routing
+                await self.targets.unnamed.read_again(routing)
                 if not self._is_acting:
                     await self.targets.open_again(routing)
                 elif await self.targets.open_added(routing, members_only=True):

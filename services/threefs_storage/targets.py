@@ -14,7 +14,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import LEAVING, Disk
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, NotServing, ThreefsError, Unavailable
-from threefs.ids import ChainId, NodeId, TargetId
+from threefs.ids import NodeId, TargetId
 from threefs.kv.rocksdb_store import tells_of_disk
 from threefs.kv.table import Table
 from threefs.routing import Chain, Routing
@@ -28,6 +28,7 @@ from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
 from threefs_storage.health.quarantine import check_disk, has_other_copy, place_of, quarantine
 from threefs_storage.target import Target
+from threefs_storage.unnamed_stores import UnnamedStores
 from threefs_storage.unopened_stores import MAX_FAILURE_CHARS, UnopenedStores
 
 _LOG = structlog.get_logger()
@@ -56,7 +57,7 @@ class Targets:
         #: Those that are deleted, as long as the routing names them without their being members: the manager forgets
         #: them soon, and a new store of them would be one that it does not know.
         self._deleted: set[TargetId] = set()
-        self.unnamed: list[manager_pb2.Store] = []  # on the disk, and not in the routing
+        self.unnamed = UnnamedStores(directory, disk, self._open_engine, clock)
         self._unopened = UnopenedStores(directory, disk)
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
         self._node_id = node_id
@@ -95,10 +96,12 @@ class Targets:
         while one whose opening fails slowly."""
         own = [target for target in routing.targets.values() if target.node_id == self._node_id]
         known = {*self.by_id, *self._deleting}
-        gone = {*self._deleted, *(store.target_id for store in self.unnamed)}
         rests = partial(self._unopened.rests, routing=routing, now=self._clock.monotonic())
         missing = [t for t in own if t.target_id not in known and not rests(t)]
-        return [t for t in missing if not (t.target_id in gone and routing.is_removed(t))]
+        return [t for t in missing if not (self._is_gone(t.target_id) and routing.is_removed(t))]
+
+    def _is_gone(self, target_id: TargetId) -> bool:
+        return target_id in self._deleted or target_id in self.unnamed
 
     async def _open_target(self, target: RoutedTarget, routing: Routing) -> None:
         chain = routing.chains[target.chain_id]
@@ -109,7 +112,7 @@ class Targets:
         opened.held = routing.yields(target.target_id, chain, opened.min_replicas)
         opened.on_failure = partial(self._disk_failed, engine.space().disk)
         opened.was_unknown = unknown_stores.is_marked(engine)
-        self.unnamed = [store for store in self.unnamed if store.target_id != target.target_id]
+        self.unnamed.discard(target.target_id)
         self._unopened.discard(target.target_id)
         self.by_id[target.target_id] = opened
         self._note_disk(opened)
@@ -123,53 +126,11 @@ class Targets:
                 with contextlib.suppress(ThreefsError):  # the next start tries again
                     await self._disk.remove_directory(self._directory / whole)
 
-    async def read_unnamed(self, own: Sequence[TargetId], routing: Routing) -> None:
-        """Read the stores of those of these targets that are on the disk and not in the routing: it may be that of a
-        manager that was restored from a backup of before they were made, and what they keep of their chains may be
-        newer than what all others keep. One that cannot be read is reported without its identity: nobody knows what it
-        keeps."""
-        names = [f"target-{target}" for target in own if target not in routing.targets]
-        present = await self._disk.list_directory(self._directory) if names else ()
-        for name in names:
-            if name not in present:
-                continue
-            store = manager_pb2.Store(target_id=int(name.removeprefix("target-")))
-            self.unnamed.append(store)
-            try:
-                engine = await self._open_engine(self._directory / name)
-                try:
-                    store.MergeFrom(manager_pb2.Store(store_id=engine.store_id, kept=kept_version.read(engine)))
-                finally:
-                    await engine.close()
-            except ThreefsError as error:
-                _LOG.warning("a store that the routing does not name cannot be read", store=name, error=str(error))
-
     @property
-    def untold(self) -> list[int]:
-        """The targets whose stores are on the disk, closed, and do not know that their chain goes on without them."""
-        return [store.target_id for store in self.unnamed if _names_itself(store)]
-
-    async def tell_unnamed(self, routing: Routing) -> None:
-        """Store in closed stores that their chain goes on without them, as in those that were open. The manager that
-        is restored next asks what they know of it, and may know their targets and none that has served since."""
-        for number, store in enumerate(self.unnamed):
-            target_id, chain_id = TargetId(store.target_id), ChainId(store.kept.chain.chain_id)
-            chain = routing.chains.get(chain_id)
-            is_newer = chain is not None and chain.version > store.kept.chain.version
-            if not is_newer or not _names_itself(store) or target_id in routing.targets:
-                continue
-            try:
-                engine = await self._open_engine(self._directory / f"target-{target_id}")
-                await unknown_stores.mark(engine)
-                await kept_version.save(engine, target_id, chain_id, routing)
-                self.unnamed[number] = manager_pb2.Store(
-                    target_id=target_id, store_id=engine.store_id, kept=kept_version.load(engine)
-                )
-                await engine.close()
-            except ThreefsError as error:
-                _LOG.warning(
-                    "a store that the routing does not name cannot be told", target=target_id, error=str(error)
-                )
+    def held(self) -> list[TargetId]:
+        """The targets that have a store here which does not know, or may not know, that their chain goes on without
+        them."""
+        return [*map(TargetId, self.by_id), *self._unopened, *self.unnamed.untold]
 
     async def open_added(self, routing: Routing, *, members_only: bool = False) -> bool:
         """Open the targets that are not open: those that moves have brought to this node, also those that have left
@@ -200,7 +161,8 @@ class Targets:
 
     def set_unopened_aside(self, routing: Routing) -> None:
         """Leave stores that cannot be opened, and whose targets the manager does not know, as they are."""
-        self.unnamed += [manager_pb2.Store(target_id=target) for target in self._unopened.pop_unknown(routing)]
+        for target in self._unopened.pop_unknown(routing):
+            self.unnamed.add(manager_pb2.Store(target_id=target))
 
     async def delete(self, target: Target) -> None:
         """Close the store of a target that was taken out of its chain for good, and delete what it keeps. Until that is
@@ -250,7 +212,7 @@ class Targets:
 
     async def set_aside(self, target: Target) -> None:
         """Close the store of a target that the cluster does not know, or did not know, and leave it on the disk."""
-        self.unnamed.append(store_of(target))
+        self.unnamed.add(store_of(target))
         del self.by_id[target.target_id]
         await unknown_stores.mark(target.engine)
         with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
@@ -425,11 +387,6 @@ class Targets:
                 await target.engine.close()
             except ThreefsError as error:
                 _LOG.warning("a store cannot be closed", target=target.target_id, error=error.message)
-
-
-def _names_itself(store: manager_pb2.Store) -> bool:
-    """Whether its target is a member in the version of its chain that the store keeps."""
-    return any(member.target_id == store.target_id for member in store.kept.chain.members)
 
 
 def store_of(target: Target) -> manager_pb2.Store:

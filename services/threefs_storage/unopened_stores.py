@@ -28,6 +28,24 @@ MAX_FAILURE_CHARS = 200  # that a report says of why a target does not serve
 _LOG = structlog.get_logger()
 
 
+class OpeningRests:
+    """Which stores are not tried again yet. The other targets of the node wait for an attempt before they act in a new
+    routing, and would lose their leases if one that fails slowly were made all the time."""
+
+    def __init__(self) -> None:
+        self._until: dict[TargetId, float] = {}
+
+    def note(self, target: TargetId, begun_at: float, ended_at: float) -> None:
+        """An attempt to open its store has failed."""
+        self._until[target] = ended_at + min(_REST_PER_S * max(0.0, ended_at - begun_at - _QUICK_S), _MAX_REST_S)
+
+    def discard(self, target: TargetId) -> None:
+        self._until.pop(target, None)
+
+    def holds(self, target: TargetId, now: float) -> bool:
+        return now < self._until.get(target, now)
+
+
 class UnopenedStores:
     """By target."""
 
@@ -35,13 +53,11 @@ class UnopenedStores:
         self._directory = directory
         self._disk = disk
         self._found: dict[TargetId, tuple[Target, ThreefsError]] = {}
-        self._rest_until: dict[TargetId, float] = {}
+        self._rests = OpeningRests()
 
     def note(self, target: Target, error: ThreefsError, begun_at: float, ended_at: float) -> None:
-        """The store of this target cannot be opened. The other targets of the node wait for that long before they act
-        in a new routing, and would lose their leases if it were tried all the time."""
-        rest_s = min(_REST_PER_S * max(0.0, ended_at - begun_at - _QUICK_S), _MAX_REST_S)
-        self._rest_until[target.target_id] = ended_at + rest_s
+        """The store of this target cannot be opened."""
+        self._rests.note(target.target_id, begun_at, ended_at)
         _, before = self._found.get(target.target_id, (None, None))
         if str(before) != str(error):
             _LOG.error(
@@ -56,7 +72,7 @@ class UnopenedStores:
     def discard(self, target_id: TargetId) -> None:
         """It is open now, or unknown."""
         self._found.pop(target_id, None)
-        self._rest_until.pop(target_id, None)
+        self._rests.discard(target_id)
 
     def pop_unknown(self, routing: Routing) -> list[TargetId]:
         """Forget those that the routing does not name, and return them."""
@@ -68,6 +84,9 @@ class UnopenedStores:
     def __contains__(self, target_id: TargetId) -> bool:
         return target_id in self._found
 
+    def __iter__(self) -> Iterator[TargetId]:
+        return iter(self._found)
+
     @property
     def errors(self) -> list[ThreefsError]:
         return [error for _, error in self._found.values()]
@@ -78,7 +97,7 @@ class UnopenedStores:
         _, error = self._found.get(target.target_id, (None, None))
         if isinstance(error, Corrupt):
             return not has_other_copy(routing.chains[target.chain_id], target.target_id)
-        return now < self._rest_until.get(target.target_id, now)
+        return self._rests.holds(target.target_id, now)
 
     def stores(self) -> Iterator[pb.Store]:
         """For the registration: the identities that the manager knows."""

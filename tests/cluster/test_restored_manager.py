@@ -2,6 +2,7 @@
 was put out of its chain since must not serve again with the old bytes that it has."""
 
 import contextlib
+import fcntl
 import json
 import shutil
 import signal
@@ -196,6 +197,45 @@ def test_a_target_that_a_move_has_made_since_the_backup_has_what_was_acknowledge
         assert read(cluster) == SINCE
         wait_for_states(threefs, {101: "serving", added: "serving"})
         assert {node["node_id"]: node["domain"] for node in status(threefs)["nodes"]}[3] == "host3"
+
+
+@contextlib.contextmanager
+def in_use(store: Path) -> Iterator[None]:
+    """As by another process: it cannot be opened."""
+    with (store / "records" / "LOCK").open("r+") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_store_that_cannot_be_opened_for_a_while_tells_what_was_acknowledged(tmp_path: Path, again: bool) -> None:
+    """A move has brought it to node 1 since the backup, and it alone has the last writes. `again`: the node starts once
+    more before it can be opened."""
+    with LocalCluster(tmp_path, storage=2, replicas=1, targets_per_disk=1, lease_s=LEASE_S) as cluster:
+        threefs, one = CommandLine(cluster.address), cluster.storage[1]
+        wait_for_states(threefs, {101: "serving", 201: "serving"})
+        threefs.ok("backup", "--once", str(tmp_path / "backup"))
+        threefs.ok("node", "drain", "2")
+        came = FIRST_ADDED_TARGET + 1
+        wait_for_states(threefs, {101: "serving", came: "serving"})
+        names = [f"/{number}" for number in range(8)]  # of both chains
+        with cluster.connect() as fs:
+            for name in names:
+                fs.write_file(name, SINCE)
+        one.kill()
+        with in_use(tmp_path / "storage-1" / "data" / f"target-{came}"):
+            one.start()
+            cluster.manager.kill()
+            restore_manager(cluster, tmp_path)
+            wait_for_awaited(threefs, [1, 2])
+            time.sleep(LEASE_S)  # in which the node takes the routing of the restored manager in
+            if again:
+                one.kill()
+                one.launch()
+            time.sleep(2 * LEASE_S)
+            assert status(threefs)["awaited_nodes"] == [1, 2]
+        with cluster.connect(timeout_s=60.0) as fs:
+            assert [fs.read_file(name) for name in names] == [SINCE] * len(names)
 
 
 def test_a_store_that_a_move_has_deleted_since_the_backup_is_waited_for(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ class KeptRouting:
         """Store the routing durably if its nodes, targets or tables differ from those of the copy. A disk that does not
         take it is tried again with the next routing. Raises StrangeStore.
 
-        `held` are the targets that are open here. A restored manager may not know one of them yet, and a copy without
-        it would not name it at the next start, from which on the manager could not hear of it.
+        `held` are the targets that have a store here. A restored manager may not know one of them yet, and a copy
+        without it would not name it at the next start, from which on the manager could not hear of it.
         """
         if self._kept is not None and _same_shape(self._kept, routing):
             return

@@ -36,7 +36,8 @@ def awaited_nodes(answers: Answers) -> Iterator[Reason]:
             Severity.ERR,
             "the manager was restored from a backup, and nothing is served before all storage nodes have reported what "
             f"they know of their chains; awaited: {listed(f'node {one}' for one in awaited)}",
-            f"start these nodes; if their disks are lost for good: `threefs chain accept-unheard {numbers}`",
+            "start these nodes, and look into the log of one that runs: it has a store that it cannot open; if their "
+            f"disks are lost for good: `threefs chain accept-unheard {numbers}`",
         )
 
 

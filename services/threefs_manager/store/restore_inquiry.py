@@ -148,14 +148,14 @@ class Inquiry:
     def reason(self) -> str:
         return (
             "the manager's store was restored from a backup, and nothing is served before every storage node has "
-            f"reported the newest version of its chains; awaited: {self.format_awaited() or 'none'}. Start them"
-            f"{self._format_unreadable()}; "
+            f"reported the newest version of its chains; awaited: {self.format_awaited() or 'none'}. Start them, "
+            f"and look into the log of one that runs: it has a store that it cannot open{self._format_unreadable()}; "
             "if their disks are lost for good, run `threefs chain accept-unheard` (docs/backup.md)"
         )
 
     def _format_unreadable(self) -> str:
         stores = ", ".join(f"target {target} of node {node}" for target, node in sorted(self._unreadable.items()))
-        return f", and have these stores readable, which nobody could read: {stores}" if stores else ""
+        return f" (nobody could read {stores})" if stores else ""
 
     def _check_done(self) -> None:
         if not (self._awaited or self._unreadable):

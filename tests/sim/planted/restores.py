@@ -7,7 +7,7 @@ from threefs_manager.store import restored_versions
 from threefs_manager.store.restore_inquiry import Inquiry
 from threefs_storage.chain import kept_version
 from threefs_storage.health import unknown_stores
-from threefs_storage.targets import Targets
+from threefs_storage.unnamed_stores import UnnamedStores
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.cluster.kept_routing import KeptRouting
@@ -16,6 +16,7 @@ from threefs.ids import ChainId
 _INQUIRY = "unit/services/threefs_manager/store/test_restore_inquiry.py"
 _VERSIONS = "unit/services/threefs_manager/store/test_restored_versions.py"
 _TARGETS = "cluster/services/threefs_storage/test_targets.py"
+_UNNAMED = "cluster/services/threefs_storage/test_unnamed_stores.py"
 _NODE = "cluster/services/threefs_storage/test_node.py"
 _STORES = "sim/test_store_faults.py"
 _KEPT = "cluster/services/threefs_storage/chain/test_kept_version.py"
@@ -72,14 +73,14 @@ def ids_of_targets_are_given_out_again() -> None:
     put(restored_versions, "_skip_ids", lambda cluster, known: None)
 
 
-@plant_for(f"{_TARGETS}::test_stores_that_the_routing_does_not_name_are_read_for_the_registration")
+@plant_for(f"{_UNNAMED}::test_stores_that_the_routing_does_not_name_are_read_for_the_registration")
 def unnamed_stores_are_not_read() -> None:
     """I2: a member that has come since the backup is not asked, though it alone has what came last."""
 
-    async def nothing(self: Targets, own: Any, routing: Any) -> None:
+    async def nothing(self: UnnamedStores, own: Any, routing: Any) -> None:
         pass
 
-    put(Targets, "read_unnamed", nothing)
+    put(UnnamedStores, "find", nothing)
 
 
 @plant_for(f"{_INQUIRY}::test_members_that_came_since_the_backup_report_and_those_that_left_need_not")
@@ -128,15 +129,15 @@ def mark_of_an_unknown_store_is_not_looked_at() -> None:
     put(unknown_stores, "is_marked", lambda engine: False)
 
 
-@plant_for(f"{_TARGETS}::test_a_closed_store_is_told_that_its_chain_goes_on_without_it")
+@plant_for(f"{_UNNAMED}::test_a_closed_store_is_told_that_its_chain_goes_on_without_it")
 def closed_store_is_not_told() -> None:
     """I2: the right backup comes after one that was too old, and its manager asks a store whose chain goes on without
     it, and not the one that has served."""
 
-    async def silent(self: Targets, routing: Any) -> None:
+    async def silent(self: UnnamedStores, routing: Any) -> None:
         pass
 
-    put(Targets, "tell_unnamed", silent)
+    put(UnnamedStores, "tell", silent)
 
 
 @plant_for(f"{_NODE}::test_a_store_that_was_set_aside_does_not_keep_a_node_with_a_new_target_from_starting")

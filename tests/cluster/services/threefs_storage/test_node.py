@@ -265,7 +265,7 @@ async def test_a_target_that_leaves_the_routing_while_its_store_is_opened_is_ope
     async with Bench(tmp_path) as bench:
         await (await bench.node(1)).stop()
         node = bench.unstarted(1)
-        open_targets, read_unnamed = node.targets.open, node.targets.read_unnamed
+        open_targets, find_unnamed = node.targets.open, node.targets.unnamed.find
         seen: list[Routing] = []
 
         async def open_by(routing: Routing, **more: Any) -> None:
@@ -273,11 +273,11 @@ async def test_a_target_that_leaves_the_routing_while_its_store_is_opened_is_ope
             await open_targets(routing, **more)
             node._cluster.routing = replace(routing)  # the next one, which may lack a target
 
-        async def read_by(own: Sequence[TargetId], routing: Routing) -> None:
+        async def find_by(own: Sequence[TargetId], routing: Routing) -> None:
             seen.append(routing)
-            await read_unnamed(own, routing)
+            await find_unnamed(own, routing)
 
-        node.targets.open, node.targets.read_unnamed = open_by, read_by  # type: ignore[method-assign]
+        node.targets.open, node.targets.unnamed.find = open_by, find_by  # type: ignore[method-assign]
         await node.start()
         assert len(seen) == 2 and seen[0] is seen[1]
         await node.stop()

@@ -167,5 +167,5 @@ async def test_one_that_the_manager_does_not_know_is_left_on_the_disk(tmp_path: 
         assert [report.target_id for report in targets.reports()] == [101] and len(targets.stores()) == 1
         assert [(store.target_id, store.store_id) for store in targets.unnamed] == [(102, 0)]
         refusals.errors.clear()
-        assert await targets.open_added(routing_of(LASTSRV, OFFLINE, version=3)) and not targets.unnamed
+        assert await targets.open_added(routing_of(LASTSRV, OFFLINE, version=3)) and not list(targets.unnamed)
         await targets.close()
