@@ -13,7 +13,7 @@ import structlog
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import LEAVING, Disk
 from threefs.env.random import RANDOM, Random
-from threefs.errors import Corrupt, DiskFailed, NotServing, ThreefsError, Unavailable
+from threefs.errors import Corrupt, DiskFailed, NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TargetId
 from threefs.kv.rocksdb_store import tells_of_disk
 from threefs.kv.table import Table
@@ -153,11 +153,23 @@ class Targets:
         for target in missing:
             begun_at = self._clock.monotonic()
             try:
-                await self._open_target(target, routing)
+                await self._open_where_room_is(target, routing)
                 opened = True
             except ThreefsError as error:
                 self._unopened.note(target, error, begun_at, self._clock.monotonic())
         return opened
+
+    async def _open_where_room_is(self, target: RoutedTarget, routing: Routing) -> None:
+        """If the disk is full, its own damaged store in quarantine may have what the new one needs. It stays where
+        others served last, and no one serves."""
+        try:
+            await self._open_target(target, routing)
+            return
+        except NoSpace:
+            others = set(routing.chains[target.chain_id].serving) - {target.target_id}
+            if not others or not await self._drop_quarantined(target.target_id, is_needed=lambda: False):
+                raise
+        await self._open_target(target, routing)  # only here: the error holds the table, and so its lock
 
     def set_unopened_aside(self, routing: Routing) -> None:
         """Leave stores that cannot be opened, and whose targets the manager does not know, as they are."""
@@ -183,22 +195,28 @@ class Targets:
         """Give the room of damaged stores back to the disk. Those stay that may have what no target that serves has,
         and those that cannot be deleted. Raises what the disk fails with when it is looked at."""
         for target in list(self):
-            place = place_of(self._directory / f"target-{target.target_id}")
-            async with self._quarantining[target.target_id]:
-                present = await self._disk.list_directory(self._directory)
-                is_there = not {place.name, f"{place.name}{LEAVING}"}.isdisjoint(present)
-                # Both are so now; it may have been otherwise before this one had its turn.
-                is_needed = (
-                    len(target.chain.serving) == target.serving or self.by_id.get(target.target_id) is not target
-                )
-                if not is_there or is_needed:
-                    continue
-                try:
-                    await self._disk.remove_directory(place)
-                except ThreefsError as error:  # there may be room by other means
-                    _LOG.info("a quarantined store cannot be deleted", directory=str(place), error=str(error))
-                else:
-                    _LOG.warning("a quarantined store is deleted, because the disk is full", directory=str(place))
+            await self._drop_quarantined(target.target_id, partial(self._needs_quarantined, target))
+
+    def _needs_quarantined(self, target: Target) -> bool:
+        serves_alone = len(target.chain.serving) == target.serving
+        return serves_alone or self.by_id.get(target.target_id) is not target
+
+    async def _drop_quarantined(self, target_id: TargetId, is_needed: Callable[[], bool]) -> bool:
+        """Whether there was one, and it is deleted."""
+        place = place_of(self._directory / f"target-{target_id}")
+        async with self._quarantining[target_id]:
+            present = await self._disk.list_directory(self._directory)
+            is_there = not {place.name, f"{place.name}{LEAVING}"}.isdisjoint(present)
+            # Both are so now; it may have been otherwise before this one had its turn.
+            if not is_there or is_needed():
+                return False
+            try:
+                await self._disk.remove_directory(place)
+            except ThreefsError as error:  # there may be room by other means
+                _LOG.info("a quarantined store cannot be deleted", directory=str(place), error=str(error))
+                return False
+            _LOG.warning("a quarantined store is deleted, because the disk is full", directory=str(place))
+            return True
 
     async def _remove(self, directory: Path) -> None:
         """Try again while the disk fails: nobody else gives its room back, and the manager would not forget it."""

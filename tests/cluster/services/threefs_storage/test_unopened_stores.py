@@ -137,6 +137,32 @@ async def test_a_damaged_one_is_replaced_when_another_member_has_what_it_had(tmp
         await targets.close()
 
 
+@pytest.mark.parametrize("other", [SERVING, LASTSRV])
+async def test_a_damaged_one_that_fills_its_disk_makes_room_at_the_start(other: PublicState, tmp_path: Path) -> None:
+    """The empty one had no room, and what is in quarantine was given up only for targets that are open. It stays where
+    nobody serves: it may have what no other one has."""
+    async with refusing(tmp_path, {}) as (targets, refusals):
+        await targets.open(routing_of(LASTSRV, OFFLINE))
+        await targets.close()
+    kept = tmp_path / "target-101.damaged"
+
+    async def open_table(directory: Path) -> Table:
+        if directory.parent.name == "target-101" and not refusals.tries:
+            refusals.tries.append(101)
+            raise Corrupt("the table is damaged")
+        if directory.parent.name == "target-101" and kept.exists():
+            raise NoSpace("full")
+        return await Table.open(directory)
+
+    refusals.tries.clear()
+    async with refusing(tmp_path, {}) as (targets, _):
+        targets._open_table = open_table
+        await targets.open(routing_of(OFFLINE, other))
+        assert sorted(targets.by_id) == ([101, 102] if other is SERVING else [102])
+        assert kept.exists() == (other is LASTSRV)
+        await targets.close()
+
+
 @pytest.mark.parametrize("error", [NoSpace("full"), Unavailable("is in use by another process"), DiskFailed("gone")])
 async def test_a_process_that_can_open_no_store_ends(error: ThreefsError, tmp_path: Path) -> None:
     async with refusing(tmp_path, {DAMAGED: Corrupt("the table is damaged"), BUSY: error}) as (targets, _):
