@@ -91,6 +91,7 @@ LAYERS = (
         "bounded_dict",
         "receive_budget",
         "sender_limit",
+        "transfer_time",
         "byte_budget",
         "paging",
         "leases",

@@ -1,6 +1,7 @@
 """Storage processes that live in the test's own memory: one call surface, real requests, faults on demand."""
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -104,6 +105,7 @@ class MemoryStorage:
         self.chain_of: dict[ChunkId, ChainId] = {}
         self.applied = 0
         self.pause_s: Callable[[], float] | None = None  # how long a request and its answer travel
+        self.bytes_per_s = math.inf  # what the link of each call passes
         self.features = FEATURES
 
     async def call(
@@ -129,7 +131,9 @@ class MemoryStorage:
             raise DeadlineExceeded(f"{address} is silent")
         if self.before and (error := self.before.pop(0)(address, method, request)):
             raise error
+        await self._pass_link(data, timeout_s)
         reply, out = self._serve(method, request, data)
+        await self._pass_link(out, timeout_s)
         if self.pause_s is not None:
             await asyncio.sleep(self.pause_s())
         if self.after and (error := self.after.pop(0)(address, method, request)):
@@ -138,6 +142,11 @@ class MemoryStorage:
             assert sink is not None, "payload without a sink"
             _pour(out, sink(reply, len(out)))
         return cast(Rep, reply)
+
+    async def _pass_link(self, data: bytes, timeout_s: float) -> None:
+        await asyncio.sleep(min(len(data) / self.bytes_per_s, timeout_s))
+        if len(data) / self.bytes_per_s > timeout_s:
+            raise DeadlineExceeded("the bytes are still on their way")
 
     def has_feature(self, address: str, feature: int) -> bool:
         return address not in self.down and bool(self.features & feature)

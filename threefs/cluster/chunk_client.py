@@ -9,6 +9,7 @@ A change names the newest version known when it was made. It is refused and made
 """
 
 import asyncio
+import operator
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import starmap
@@ -47,6 +48,7 @@ from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.telemetry.wait_log import chunk_waits
+from threefs.transfer_time import transfer_s
 from threefs.wire import common_pb2, storage_pb2
 
 _CHANNEL = 1
@@ -69,7 +71,7 @@ class ChunkLimits:
     request_bytes: int = 8 << 20  # payload of one request
     request_rows: int = 1024
     in_flight_bytes: int = 64 << 20  # payload sent and not yet answered, of one Chunks object
-    attempt_timeout_s: float = 10.0  # then the same write is sent again, maybe elsewhere
+    attempt_timeout_s: float = 10.0  # and the time of its bytes; then the same write is sent again, maybe elsewhere
     first_pause_s: float = 0.02  # doubles with every attempt
     longest_pause_s: float = 1.0
 
@@ -414,19 +416,14 @@ class ChunkClient:
             except Unavailable as error:
                 row.failed(error, routing)
         for address, group in by_address.items():
-            part, size = list[_Row](), 0
-            for row in group:
-                grown = size + row.update.payload_bytes
-                if part and (grown > self._limits.request_bytes or len(part) == self._limits.request_rows):
-                    yield address, part
-                    part, grown = [], row.update.payload_bytes
-                part.append(row)
-                size = grown
-            yield address, part
+            of_row = operator.attrgetter("update.payload_bytes")
+            for part in chunk_update.cut(group, of_row, self._limits.request_bytes, self._limits.request_rows):
+                yield address, part
 
     async def _send(self, routing: Routing, address: str, rows: list[_Row], deadline: float) -> None:
         payload = [part for row in rows for part in row.update.payload_parts]
-        request, timeout_s = self._request(routing, rows), self._attempt_s(deadline)
+        hops = max(len(routing.chains[row.update.chain].members) for row in rows) - 1
+        request, timeout_s = self._request(routing, rows), self._attempt_s(deadline, sum(map(len, payload)), hops)
         alone = any(row.outcome_unknown for row in rows)  # the service may still be at it
         try:
             async with Attempt(self._attempts, {row.update.chain for row in rows}, routing):
@@ -479,8 +476,9 @@ class ChunkClient:
             )
         return request
 
-    def _attempt_s(self, deadline: float) -> float:
-        return max(0.001, min(self._limits.attempt_timeout_s, deadline - self._clock.monotonic()))
+    def _attempt_s(self, deadline: float, size: int = 0, hops: int = 0) -> float:
+        attempt_s = self._limits.attempt_timeout_s + transfer_s(size, hops)
+        return max(0.001, min(attempt_s, deadline - self._clock.monotonic()))
 
     async def _pause(self, version: int, attempt: int, deadline: float) -> None:
         pause_s = min(self._backoff.pause_s(attempt, self._random), deadline - self._clock.monotonic())

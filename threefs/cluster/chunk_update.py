@@ -5,10 +5,10 @@ near each other are joined to one change of several pieces; the head of the chai
 are committed between them. Writes far from each other stay apart: what lies between is written again by every replica.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from threefs.checksums import crc32c, crc32c_behind
 from threefs.errors import ChunkLost, Retry, ThreefsError
@@ -18,6 +18,7 @@ from threefs.rpc.handshake import WRITE_PIECES_FEATURE
 from threefs.wire import storage_pb2
 
 Buffer = bytes | bytearray | memoryview
+R = TypeVar("R")
 
 #: Bytes between two pieces, in proportion to the smaller one: a change of its own costs more than copying these.
 _MOST_GAP = 4
@@ -84,6 +85,20 @@ def is_final(error: ThreefsError, routing: Routing, chain: ChainId) -> bool:
     if isinstance(error, ChunkLost) and known is not None and len(known.serving) < len(known.members):
         return False
     return error.retry is Retry.NEVER
+
+
+def cut(rows: Iterable[R], size_of: Callable[[R], int], most_bytes: int, most_rows: int) -> Iterator[list[R]]:
+    """The rows in parts of so many bytes and rows at most, unless one row has more bytes."""
+    part, size = list[R](), 0
+    for row in rows:
+        grown = size + size_of(row)
+        if part and (grown > most_bytes or len(part) == most_rows):
+            yield part
+            part, grown = [], size_of(row)
+        part.append(row)
+        size = grown
+    if part:
+        yield part
 
 
 def join(updates: Iterable[ChunkUpdate], may_join: Callable[[ChainId], bool]) -> list[Joined]:

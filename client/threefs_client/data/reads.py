@@ -23,6 +23,7 @@ from threefs.rpc.client_connection import Ready
 from threefs.rpc.frames import UNGRANTED_BYTES
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.telemetry.wait_log import chunk_waits
+from threefs.transfer_time import transfer_s
 from threefs.wire import meta_pb2
 from threefs.wire import storage_pb2 as pb
 from threefs_client.byte_view import byte_view
@@ -244,7 +245,9 @@ class Reader:
         return failed
 
     def _send(self, plan: ReadPlan, deadline: float) -> asyncio.Future[Any]:
-        timeout_s = max(0.001, min(self._options.attempt_timeout_s, deadline - self._clock.monotonic()))
+        # Not both: another replica may answer sooner than a silent one.
+        attempt_s = max(self._options.attempt_timeout_s, transfer_s(plan.size))
+        timeout_s = max(0.001, min(attempt_s, deadline - self._clock.monotonic()))
         connection = self._peers.live(plan.endpoint.address)
         call: asyncio.Future[Any]
         ready = None

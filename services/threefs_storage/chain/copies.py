@@ -14,9 +14,9 @@ from threefs.ids import ChunkId, TargetId
 from threefs.routing import PublicState
 from threefs.rpc.methods import FETCH_CHUNK
 from threefs.rpc.server_connection import Call
+from threefs.transfer_time import transfer_s
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
-from threefs_storage.chain.transfer_time import transfer_s
 from threefs_storage.chain.write_messages import WholeChunk
 from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN

@@ -10,9 +10,9 @@ from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
+from threefs.transfer_time import transfer_s
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.early_staging import EarlyStaging
-from threefs_storage.chain.transfer_time import transfer_s
 from threefs_storage.target import Target
 
 _TURN_S = 5.0  # and the time of the bytes that are sent

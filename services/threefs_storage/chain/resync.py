@@ -25,9 +25,9 @@ from threefs.paging import next_place
 from threefs.routing import PublicState
 from threefs.rpc.methods import INVENTORY, SYNC_DONE
 from threefs.rpc.traffic_class import TrafficClass
+from threefs.transfer_time import transfer_s
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.craq import Craq
-from threefs_storage.chain.transfer_time import transfer_s
 from threefs_storage.engine.chunk_record import Record, digest
 from threefs_storage.engine.record_store import live_version
 from threefs_storage.health.chunk_repair import Outcome, Repair

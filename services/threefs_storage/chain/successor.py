@@ -17,9 +17,9 @@ from threefs.rpc.handshake import STAGE_AHEAD_FEATURE
 from threefs.rpc.methods import STAGE_AHEAD, WRITE
 from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.traffic_class import TrafficClass
+from threefs.transfer_time import transfer_s
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.shared_messages import SharedMessages
-from threefs_storage.chain.transfer_time import transfer_s
 from threefs_storage.chain.write_messages import WholeChunk, chunk_id, staged_version
 from threefs_storage.engine.chunk_record import Version
 from threefs_storage.peer_targets import PeerTargets

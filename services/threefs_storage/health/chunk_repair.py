@@ -19,11 +19,11 @@ from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError
 from threefs.ids import ChunkId, TargetId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
+from threefs.transfer_time import transfer_s
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
 from threefs_storage.chain.craq import Craq
-from threefs_storage.chain.transfer_time import transfer_s
 from threefs_storage.chain.write_messages import entries_of
 from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.content_plan import Kind, Update, replacement

@@ -78,6 +78,22 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_identity() -> None:
     assert [request.writes[0].again for request in s.writes()] == [False, True, True], "it may be a repeat"
 
 
+def test_a_large_write_passes_a_slow_link() -> None:
+    """It was sent again and again, each time for as long as one without bytes may take."""
+    s = Setting(attempt_timeout_s=0.001)
+    s.storage.bytes_per_s = 1.5 * (1 << 20)
+    go(s.chunks.write(LAYOUT, INODE, 0, 0, bytes(64 * KIB), timeout_s=5))
+    assert len(s.writes()) == 1
+
+
+def test_a_write_that_does_not_pass_ends_at_its_deadline() -> None:
+    s = Setting(attempt_timeout_s=0.001)
+    s.storage.bytes_per_s = 1.0
+    with pytest.raises(OutcomeUnknown):
+        go(s.chunks.write(LAYOUT, INODE, 0, 0, bytes(64 * KIB), timeout_s=0.05))
+    assert len(s.writes()) == 1
+
+
 def test_two_writes_have_two_identities() -> None:
     s = Setting()
 

@@ -1,11 +1,12 @@
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from threefs.checksums import crc32c
-from threefs.cluster.chunk_update import ChunkUpdate, join
+from threefs.cluster.chunk_update import ChunkUpdate, cut, join
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.wire import storage_pb2 as pb
 
@@ -82,3 +83,14 @@ def test_joined_changes_make_the_same_chunks(writes: list[tuple[int, bytes, int]
             together[change.chunk.number][offset : offset + length] = change.payload[at : at + length]
             at += length
     assert together == apart
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 20), st.integers(1, 4))
+def test_rows_are_cut_in_their_order_where_a_request_would_become_too_large(
+    sizes: list[int], most_bytes: int, most_rows: int
+) -> None:
+    parts = list(cut(sizes, lambda size: size, most_bytes, most_rows))
+    assert [size for part in parts for size in part] == sizes
+    assert all(0 < len(part) <= most_rows and (sum(part) <= most_bytes or len(part) == 1) for part in parts)
+    for part, after in pairwise(parts):
+        assert len(part) == most_rows or sum(part) + after[0] > most_bytes, "it is cut only there"

@@ -107,6 +107,17 @@ def test_rows_across_chunks_and_the_end_of_the_file() -> None:
     play(scene)
 
 
+def test_a_large_read_passes_a_slow_link() -> None:
+    """Each replica in turn was given up while its bytes came."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.storage.bytes_per_s = 1.5 * (1 << 20)
+        await check(fs, [("/a", 0, 64 * KIB)])
+        assert len(files.reads()) == 1
+
+    play(scene, attempt_timeout_s=0.001)
+
+
 @pytest.mark.parametrize("error", [ConnectionLost(), DeadlineExceeded(), CorruptChunk()])
 def test_a_failed_attempt_goes_to_another_replica(error: ThreefsError) -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
