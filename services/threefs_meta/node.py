@@ -47,6 +47,7 @@ from threefs_meta.settings import Settings
 from threefs_meta.statistics import SAMPLE_S
 from threefs_meta.store.identity import StoreIdentity, first_inode
 from threefs_meta.store.inode_numbers import InodeAllocator
+from threefs_meta.store.reopening import outlast_reopening
 
 _LIMITS = Limits()
 _GRACE_S = 2.0
@@ -179,8 +180,8 @@ class MetaNode:
         await self._cluster.start(_START_S)
         self._configuration.begin(self._cluster.configuration)
         self._cluster.on_configuration = self._configuration.adopt
-        await self._context.logical_clock.poll()  # changes need stamps
-        await self._context.quotas.load(self._engine.begin(), self._context.damaged)
+        await outlast_reopening(self._context.logical_clock.poll, self._clock)  # changes need stamps
+        await outlast_reopening(self._load_quotas, self._clock)
         self._backup.bind(self._server)
         bind(self._server, self._context)  # after the chains are known: until then callers try again
         self._background.start("statistics sampler", self._sample())
@@ -192,6 +193,9 @@ class MetaNode:
         if self._settings.metrics_port:
             await self._metrics.start(self._settings.host, self._settings.metrics_port)
         structlog.get_logger().info("serving", address=self.address, node_id=self._registration.node_id)
+
+    async def _load_quotas(self) -> None:
+        await self._context.quotas.load(self._engine.begin(), self._context.damaged)
 
     async def _close_allocator(self) -> None:
         try:

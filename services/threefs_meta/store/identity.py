@@ -26,7 +26,7 @@ from threefs.cluster import data_format
 from threefs.cluster.manager_client import Caller
 from threefs.env.clock import Clock
 from threefs.env.random import Random
-from threefs.errors import Corrupt, MaybeCommitted, NodeInUse, NoSpace, Retry, StrangeStore, ThreefsError, Unavailable
+from threefs.errors import Corrupt, NodeInUse, NoSpace, Retry, StrangeStore, ThreefsError
 from threefs.ids import ROOT
 from threefs.kv import records, restore_mark, retry
 from threefs.kv.dump import KEYS_END
@@ -38,6 +38,7 @@ from threefs_meta.lease import leases
 from threefs_meta.store import keys
 from threefs_meta.store.counters import increase, raise_to, read_counter
 from threefs_meta.store.namespace import make_root
+from threefs_meta.store.reopening import outlast_reopening
 
 #: Of the counter in an inode number; 24 bits are left for the epoch.
 EPOCH_BITS = 40
@@ -88,23 +89,23 @@ class StoreIdentity:
 
     async def admit(self) -> None:
         """Make the store if the cluster has none, and have it admitted. Raises StrangeStore, NodeInUse."""
-        if await self._transaction(_is_empty):
+        if await self._patiently(_is_empty):
             try:
                 await self._ask_manager(pb.AdmitStoreRequest(cluster_id=self._cluster_id(), address=self._address()))
             except StrangeStore:  # another service may have made the store since, and registered it with the manager
-                if await self._transaction(_is_empty):
+                if await self._patiently(_is_empty):
                     raise
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
         restore_id = self._random.token(_ID_BYTES).hex()
         now_ns = self._clock.wall_ns()
-        record, mark = await self._change(lambda tx: _identify(tx, fresh, restore_id, now_ns, self._owner))
+        record, mark = await self._patiently(lambda tx: _identify(tx, fresh, restore_id, now_ns, self._owner))
         given = await self._report(restored=mark, sole_address=self._address() if self._is_sole else "")
         after: bytes | None = b""
         while mark is not None and after is not None:
-            after = await self._change(partial(_end_leases, after))
-        self.record = await self._change(lambda tx: _finish_restore(tx, given, now_ns))
+            after = await self._patiently(partial(_end_leases, after))
+        self.record = await self._patiently(lambda tx: _finish_restore(tx, given, now_ns))
         # Only a store that was admitted counts its start: else restarts would bring an older copy up to date.
-        await self._change(_count_start)
+        await self._patiently(_count_start)
         await self._report()
         if mark is not None:
             _LOG.warning("serving from a restored store", store=record.store_id, epoch=self.record.epoch)
@@ -134,7 +135,7 @@ class StoreIdentity:
         """
         attempts = 0
         while True:
-            request = await self._transaction(_admission_request)
+            request = await (self._patiently if wait else self._transaction)(_admission_request)
             request.sole_address, request.address = sole_address, self._address()
             if restored is not None:
                 request.restored, request.restore_id = True, restored.restore_id
@@ -148,22 +149,14 @@ class StoreIdentity:
                 if attempts == _MAX_ATTEMPTS:
                     raise
 
-    async def _change(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
-        """The first changes of a process find out that its embedded store meets damage: it is opened again meanwhile.
-        Each may be made twice."""
-        deadline = self._clock.monotonic() + _START_S
-        while True:
-            try:
-                return await self._transaction(function)
-            except (Unavailable, MaybeCommitted):
-                if self._clock.monotonic() > deadline:
-                    raise
-            await self._clock.sleep(_PAUSE_S)
-
     async def _transaction(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
         return await retry.run(
             self._engine, function, clock=self._clock, random=self._random, timeout_s=_START_S, replayable=True
         )
+
+    async def _patiently(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        """The same, also while the store is opened again."""
+        return await outlast_reopening(partial(self._transaction, function), self._clock)
 
     async def _ask_manager(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
         """Waits for the manager as long as it takes."""

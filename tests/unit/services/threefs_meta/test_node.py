@@ -1,6 +1,7 @@
 """A meta service put together, with a manager beside it."""
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,36 @@ async def test_a_scrape_succeeds_while_the_store_fails(tmp_path: Path) -> None:
             assert {"threefs_meta_transactions", "threefs_rpc_calls", "threefs_build_info"} <= set(found)
         engine.fails = False
         await node.stop()
+
+
+class ReopenedEngine(MemoryEngine):
+    """Cannot be used for a moment."""
+
+    begun = 0
+    fails_at = -1
+
+    def begin(self) -> BufferedTransaction:
+        self.begun += 1
+        if self.begun - 1 == self.fails_at:
+            raise Unavailable("the table of this service has failed, and is being opened again")
+        return super().begin()
+
+
+async def test_it_starts_though_its_damaged_store_is_opened_again_meanwhile(tmp_path: Path) -> None:
+    """Whatever meets the damage first: the process ended, and met it again at each start."""
+    async with SoloManager() as solo:
+        engine = ReopenedEngine()
+        for engine.fails_at in itertools.count():
+            engine.begun = 0
+            node = MetaNode(
+                Settings(data_dir=tmp_path, manager=solo.address, control=""),
+                net=RealNet(),
+                engine=engine,
+                managers=lambda peers: FramedManagerClient(peers, solo.address),
+            )
+            await node.start()
+            was_last = engine.begun <= engine.fails_at
+            await node.stop()
+            if was_last:
+                break
+        assert engine.fails_at > 5

@@ -1,0 +1,31 @@
+import pytest
+from threefs_meta.store.reopening import outlast_reopening
+
+from tests.harness.clocks import SteppedClock
+from threefs.errors import Corrupt, MaybeCommitted, ThreefsError, Unavailable
+
+
+@pytest.mark.parametrize("error", [Unavailable("opened again"), MaybeCommitted("damaged")])
+async def test_work_is_done_again_until_the_store_is_open(error: ThreefsError) -> None:
+    errors = [error] * 20
+
+    async def work() -> str:
+        if errors:
+            raise errors.pop()
+        return "done"
+
+    assert await outlast_reopening(work, SteppedClock()) == "done"
+
+
+@pytest.mark.parametrize("error", [Unavailable("failed"), Corrupt("damaged")])
+async def test_a_store_that_is_not_opened_again_ends_the_start(error: ThreefsError) -> None:
+    tries = 0
+
+    async def work() -> None:
+        nonlocal tries
+        tries += 1
+        raise error
+
+    with pytest.raises(type(error)):
+        await outlast_reopening(work, SteppedClock())
+    assert (tries > 1) is isinstance(error, Unavailable)
