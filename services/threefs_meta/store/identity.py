@@ -16,6 +16,7 @@ not know. The same holds for the numbers of leases: a client that has got a lock
 number higher than all before, and knows by it that it holds nothing any more (I18).
 """
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
@@ -131,23 +132,29 @@ class StoreIdentity:
     ) -> pb.AdmitStoreReply:
         """Returns what the manager gives. With `wait`, waits for a manager as long as it takes.
 
-        Another service may have reported a later tick of the same store meanwhile, so a refused report is made again.
+        Another service may have reported a later state of the same store while this report was on its way. So a refused
+        one is made again, and is not final while the store goes on: an older copy does so only by what it does itself.
         """
-        attempts = 0
+        read = self._patiently if wait else self._transaction
+        attempts, refused_at = 0, math.inf  # the first time
+        request = await read(_admission_request)
         while True:
-            request = await (self._patiently if wait else self._transaction)(_admission_request)
             request.sole_address, request.address = sole_address, self._address()
             if restored is not None:
                 request.restored, request.restore_id = True, restored.restore_id
             request.durable_change = self._engine.durable_change
-            attempts += 1
             try:
                 if wait:
                     return await self._ask_manager(request)
                 return await self._managers.call(ADMIT_STORE, request, timeout_s=_CALL_S)
             except StrangeStore:
+                now = self._clock.monotonic()
+                refused_at = min(refused_at, now)
+                newest = await read(_admission_request)
+                attempts += now - refused_at > _START_S or not _is_ahead(newest, request)
                 if attempts == _MAX_ATTEMPTS:
                     raise
+                request = newest
 
     async def _transaction(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
         return await retry.run(
@@ -217,6 +224,11 @@ async def _admission_request(tx: Transaction) -> pb.AdmitStoreRequest:
         generation=await read_counter(tx, keys.TICK) + await read_counter(tx, keys.STARTS),
         next_inode=max(await read_counter(tx, keys.NEXT_INODE), ROOT + 1),
     )
+
+
+def _is_ahead(newest: pb.AdmitStoreRequest, sent: pb.AdmitStoreRequest) -> bool:
+    """Whether the store has gone on since that was sent."""
+    return any(getattr(newest, counter) > getattr(sent, counter) for counter in ("epoch", "generation", "next_inode"))
 
 
 async def _count_start(tx: Transaction) -> None:

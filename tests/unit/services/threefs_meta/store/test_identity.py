@@ -12,7 +12,7 @@ from threefs_manager.stale_stores.metadata_store import admit
 from threefs_meta.lease.leases import ensure
 from threefs_meta.store import keys
 from threefs_meta.store.counters import raise_to, read_counter
-from threefs_meta.store.identity import EPOCH_BITS, StoreIdentity, _admission_request
+from threefs_meta.store.identity import EPOCH_BITS, StoreIdentity
 from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator
 
 from tests.harness.clocks import SteppedClock
@@ -27,7 +27,7 @@ from threefs.kv.memory import MemoryEngine
 from threefs.kv.rocks import RocksEngine
 from threefs.rpc.methods import Method
 from threefs.wire import manager_pb2 as pb
-from threefs.wire.records_pb2 import Renewal, StoreRecord
+from threefs.wire.records_pb2 import Renewal
 
 CLUSTER = "c" * 32
 SEEDS = itertools.count()
@@ -344,116 +344,6 @@ def test_a_restored_store_with_damaged_records_is_served_and_no_lease_outlasts_t
 
 def test_a_service_ends_when_another_store_has_taken_the_place_of_its_own() -> None:
     run(check_running)
-
-
-async def check_two_services(world: World) -> None:
-    """The message of one is late: another one has told of a later tick of the same store meanwhile."""
-    engine = MemoryEngine()
-    await world.service(engine).admit()
-    await tick(engine, 3)
-    late = await retry.run(engine, _admission_request)
-    await tick(engine, 4)
-    await world.service(engine).admit()
-    with pytest.raises(StrangeStore):
-        await world.managers.call(None, late, timeout_s=1)  # type: ignore[arg-type]
-    world.managers.failures = [StrangeStore("a late message")]
-    await world.service(engine).admit()
-
-
-def test_services_of_one_store_do_not_take_each_other_for_copies() -> None:
-    run(check_two_services)
-
-
-async def check_made_meanwhile(world: World) -> None:
-    engine = MemoryEngine()
-    first, second = world.service(engine), world.service(engine)
-    call = world.managers.call
-
-    async def late(method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
-        world.managers.call = call  # type: ignore[method-assign]
-        await first.admit()
-        return await call(method, request, timeout_s=timeout_s)
-
-    world.managers.call = late  # type: ignore[method-assign]
-    await second.admit()
-    assert second.record == first.record != StoreRecord()
-
-
-def test_services_that_start_together_make_one_store() -> None:
-    """One has found nothing, and asks the manager when another one has made the store and told it."""
-    run(check_made_meanwhile)
-
-
-@pytest.mark.parametrize("dies", [False, True])
-async def test_a_service_that_starts_beside_another_one_on_a_restored_store_leaves_its_epoch(dies: bool) -> None:
-    """Both have seen that the store was restored. One serves already when the manager hears of it from the other."""
-    world = World()
-    engine = MemoryEngine()
-    await world.service(engine).admit()
-    backup = await restored(engine)
-    first, second = world.service(backup), world.service(backup)
-    numbers = []
-    call = world.managers.call
-
-    async def late(method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
-        world.managers.call = call  # type: ignore[method-assign]
-        await first.admit()
-        numbers.append(await new_number(InodeAllocator(backup, report=first.report_inode_numbers)))
-        try:
-            return await call(method, request, timeout_s=timeout_s)
-        finally:
-            await first.report_inode_numbers()
-            if dies:
-                raise asyncio.CancelledError
-
-    world.managers.call = late  # type: ignore[method-assign]
-    start = asyncio.create_task(second.admit())
-    await asyncio.wait([start])
-    assert start.cancelled() is dies
-    if not dies:
-        numbers.append(await new_number(InodeAllocator(backup, report=second.report_inode_numbers)))
-        assert first.record == second.record
-    await first.report_inode_numbers()
-    await world.service(backup).admit()
-    assert [number >> EPOCH_BITS for number in numbers] == [1] * len(numbers)
-    assert len(set(numbers)) == len(numbers)
-    again = world.service(await restored(backup))
-    await again.admit()
-    assert again.record.epoch == 2, "a further restore gets an epoch of its own"
-
-
-@pytest.mark.parametrize("seed", range(20))
-async def test_services_that_start_at_once_on_a_restored_store_all_serve(seed: int) -> None:
-    world, random = World(), SeededRandom(seed)
-    engine = MemoryEngine()
-    await world.service(engine).admit()
-    for number in range(300):
-        await retry.run(engine, lambda tx, n=number: ensure(tx, n.to_bytes(16, "big"), 1), replayable=True)  # type: ignore[misc]
-    backup = await restored(engine)
-    call = world.managers.call
-
-    async def slow(method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
-        for _ in range(random.below(30)):
-            await asyncio.sleep(0)
-        reply = await call(method, request, timeout_s=timeout_s)
-        for _ in range(random.below(30)):
-            await asyncio.sleep(0)
-        return reply
-
-    async def start() -> list[int]:
-        for _ in range(random.below(30)):
-            await asyncio.sleep(0)
-        service = world.service(backup)
-        await service.admit()
-        allocator = InodeAllocator(backup, report=service.report_inode_numbers)
-        numbers = [await new_number(allocator) for _ in range(BLOCK + 1)]
-        await service.report_inode_numbers()
-        return numbers
-
-    world.managers.call = slow  # type: ignore[method-assign]
-    numbers = list(itertools.chain(*await asyncio.gather(*(start() for _ in range(3)))))
-    assert len(set(numbers)) == len(numbers)
-    assert {number >> EPOCH_BITS for number in numbers} == {1}
 
 
 async def test_a_copy_of_an_embedded_store_that_lacks_a_reported_change_is_refused(tmp_path: Path) -> None:
