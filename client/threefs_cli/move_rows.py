@@ -65,6 +65,7 @@ def summary(state: ClusterState, rows: Sequence[Mapping[str, Any]]) -> dict[str,
         "queued": queued,
         "to_leave": to_leave,
         "more_follow": state.status.more_moves,
+        "rebalance_awaits": list(state.status.rebalance_awaits),
         "copied_bytes": copied,
         "total_bytes": total,
         "bytes_per_s": rate,
@@ -86,13 +87,22 @@ def remaining_s(copied_bytes: int, total_bytes: int, bytes_per_s: int) -> int | 
 def summary_text(found: Mapping[str, Any]) -> str:
     """One line."""
     if not (found["under_way"] or found["queued"]):
-        return "nothing moves now; more moves are being planned" if found["more_follow"] else "nothing moves"
+        return _idle_text(found)
     said = f"{output.count_of(found['under_way'], 'move', 'moves')} under way, {found['queued']} queued: "
     if found["to_leave"] == found["under_way"] + found["queued"]:
         said += f"all is copied, and {output.count_of(found['to_leave'], 'target waits', 'targets wait')} to leave"
     else:
         said += _progress_text(found)
     return said + ("; more moves follow" if found["more_follow"] else "")
+
+
+def _idle_text(found: Mapping[str, Any]) -> str:
+    if found["more_follow"]:
+        return "nothing moves now; more moves are being planned"
+    if not (awaited := found["rebalance_awaits"]):
+        return "nothing moves"
+    nodes = f"{'node' if len(awaited) == 1 else 'nodes'} {', '.join(map(str, awaited))}"
+    return f"nothing moves now; the rebalance goes on when the targets of {nodes} are in service again"
 
 
 def _progress_text(found: Mapping[str, Any]) -> str:

@@ -395,8 +395,7 @@ class Manager:
 
     async def get_status(self, request: pb.GetStatusRequest) -> pb.GetStatusReply:
         store, controller = self._require_primary()
-        known = controller.routing_to_judge()
-        routing = self._publisher.message(known)
+        routing = self._publisher.message(known := controller.routing_to_judge())
         reasons = controller.links.reasons()
         return pb.GetStatusReply(
             routing_version=routing.version,
@@ -420,6 +419,7 @@ class Manager:
             manager_configuration=self._configuration.applied.report,
             move_progress=controller.move_executor.progress(),
             more_moves=controller.move_executor.plans_more,
+            rebalance_awaits=controller.move_executor.awaited_nodes,
             clients=self._clients.heard(known.lease_s) if request.clients else (),
             more_clients=request.clients and self._clients.are_more,
         )

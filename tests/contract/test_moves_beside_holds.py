@@ -90,6 +90,30 @@ def test_a_rebalance_ends_only_when_disks_that_are_out_of_service_are_back() -> 
     run_moving(body)
 
 
+def test_a_rebalance_that_waits_for_a_disk_says_so_and_that_nothing_else_follows() -> None:
+    """It said for ever that more moves are being planned, and `threefs moves --watch` did not end."""
+
+    async def body(nodes: MovingNodes) -> None:
+        async def told() -> tuple[bool, list[int]]:
+            status = await nodes.manager.get_status(pb.GetStatusRequest())
+            return status.more_moves, list(status.rebalance_awaits)
+
+        held = await with_fourth_node(nodes)
+        assert await told() == (False, [])
+        await hold(nodes, held, pb.HOLD_OFFLINE)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        assert await told() == (True, []), "no plan has found yet that only this is left"
+        await nodes.until(lambda: not nodes.held()[1] and bool(executor(nodes).awaited_nodes))
+        assert await told() == (False, [4])
+        await hold(nodes, held, pb.HOLD_NONE)
+        assert await told() == (True, [])
+        await nodes.until(lambda: nodes.held()[4] == 2 and not executor(nodes).balancing)
+        assert await told() == (False, [])
+
+    run_moving(body)
+
+
 def test_a_move_to_a_disk_that_goes_out_of_service_does_not_begin() -> None:
     engine = InterruptedEngine()
 

@@ -832,7 +832,7 @@ class NodeStatus(_message.Message):
     def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: bool = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: bool = ..., ended: bool = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ppm: _Optional[int] = ..., configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
-    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "moves", "manager_release", "default_table", "backups", "refused_stores", "configuration", "configuration_age_ms", "manager_configuration", "link_removals", "move_progress", "more_moves", "clients", "more_clients", "store_disk")
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "moves", "manager_release", "default_table", "backups", "refused_stores", "configuration", "configuration_age_ms", "manager_configuration", "link_removals", "move_progress", "more_moves", "rebalance_awaits", "clients", "more_clients", "store_disk")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -853,6 +853,7 @@ class GetStatusReply(_message.Message):
     LINK_REMOVALS_FIELD_NUMBER: _ClassVar[int]
     MOVE_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     MORE_MOVES_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_AWAITS_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     MORE_CLIENTS_FIELD_NUMBER: _ClassVar[int]
     STORE_DISK_FIELD_NUMBER: _ClassVar[int]
@@ -876,10 +877,11 @@ class GetStatusReply(_message.Message):
     link_removals: int
     move_progress: _containers.RepeatedCompositeFieldContainer[MoveProgress]
     more_moves: bool
+    rebalance_awaits: _containers.RepeatedScalarFieldContainer[int]
     clients: _containers.RepeatedCompositeFieldContainer[ClientReport]
     more_clients: bool
     store_disk: _common_pb2.StoreDisk
-    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., manager_release: _Optional[str] = ..., default_table: _Optional[int] = ..., backups: _Optional[_Iterable[_Union[BackupStatus, _Mapping]]] = ..., refused_stores: _Optional[_Iterable[_Union[RefusedStore, _Mapping]]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., configuration_age_ms: _Optional[int] = ..., manager_configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ..., link_removals: _Optional[int] = ..., move_progress: _Optional[_Iterable[_Union[MoveProgress, _Mapping]]] = ..., more_moves: bool = ..., clients: _Optional[_Iterable[_Union[ClientReport, _Mapping]]] = ..., more_clients: bool = ..., store_disk: _Optional[_Union[_common_pb2.StoreDisk, _Mapping]] = ...) -> None: ...
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., manager_release: _Optional[str] = ..., default_table: _Optional[int] = ..., backups: _Optional[_Iterable[_Union[BackupStatus, _Mapping]]] = ..., refused_stores: _Optional[_Iterable[_Union[RefusedStore, _Mapping]]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., configuration_age_ms: _Optional[int] = ..., manager_configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ..., link_removals: _Optional[int] = ..., move_progress: _Optional[_Iterable[_Union[MoveProgress, _Mapping]]] = ..., more_moves: bool = ..., rebalance_awaits: _Optional[_Iterable[int]] = ..., clients: _Optional[_Iterable[_Union[ClientReport, _Mapping]]] = ..., more_clients: bool = ..., store_disk: _Optional[_Union[_common_pb2.StoreDisk, _Mapping]] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "epoch", "seq", "old_length_ms", "length_ms")

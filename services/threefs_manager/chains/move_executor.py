@@ -10,7 +10,7 @@ import structlog
 from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.env.clock import Clock
 from threefs.ids import ChainId, NodeId, TableId, TargetId
-from threefs.routing import EMPTY, Node, NodeKind, PublicState, Routing, Target
+from threefs.routing import EMPTY, Node, NodeKind, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
 from threefs_manager.chains.holds import giving_way, nodes_out, stands_in
@@ -62,6 +62,7 @@ class MoveExecutor:
         #: Chains whose leaving target is needed, in the same way, each with what its resyncs had done.
         self._stuck: dict[tuple[ChainId, int], tuple[float, float]] = {}
         self._plan_at = 0.0  # by the clock: large plans take a while
+        self._held_up_by: set[NodeId] = set()  # out of service: the last plan had nothing to do but to wait for them
         self._progress = MoveProgress(clock)
         self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
         #: A routing, its removed targets, whether some chain has too many or too few members, those that one leaves,
@@ -178,7 +179,17 @@ class MoveExecutor:
         routing = self._publisher.routing
         draining = moves.draining_nodes(routing)
         drains = any(t.node_id in draining and not routing.is_removed(t) for t in routing.targets.values())
-        return self.balancing or drains or self._is_resizing(routing)
+        return (self.balancing and not self.awaited_nodes) or drains or self._is_resizing(routing)
+
+    @property
+    def awaited_nodes(self) -> list[NodeId]:
+        """The nodes out of service for which levelling the disks waits, while nothing else is left to move."""
+        is_current = self._held_up_by == self._nodes_out(self._publisher.routing)  # else the next plan may find more
+        return sorted(self._held_up_by) if is_current and self.balancing and not self.moves else []
+
+    def _nodes_out(self, routing: Routing) -> set[NodeId]:
+        """Disks that an administrator has taken out of service for a while: they are filled when they are back."""
+        return set(self._look_through(routing)[4]) - moves.draining_nodes(routing)
 
     def progress(self) -> Iterator[pb.MoveProgress]:
         """Of the moves that add a target."""
@@ -234,9 +245,13 @@ class MoveExecutor:
         settled = {chain_id: nodes for chain_id, nodes in chains.items() if self._is_settled(chain_id, routing)}
         if replicas and any(len(nodes) > replicas for nodes in settled.values()):
             removals = plan_removals(
-                settled, domain_of, replicas, draining=draining, broken={c: _broken(c, routing) for c in settled}
+                settled,
+                domain_of,
+                replicas,
+                draining=draining,
+                broken={c: moves.broken_disks(c, routing) for c in settled},
             )
-            return [Move(r.chain_id, removed=_target_on(r.source, r.chain_id, routing)) for r in removals]
+            return [Move(r.chain_id, removed=moves.target_on(r.source, r.chain_id, routing)) for r in removals]
         size = {chain_id: self._bytes_of(chain_id, routing) for chain_id in chains}
         usable = {node: self._usable_bytes(node) for node in takers}
         held = Counter(node for nodes in chains.values() for node in nodes)
@@ -253,7 +268,7 @@ class MoveExecutor:
             free_places={node: MAX_TARGETS_PER_DISK - elsewhere.get(node, 0) - held[node] for node in takers},
         )
         return [
-            Move(shift.chain_id, _UNNUMBERED, shift.destination, _target_on(shift.source, shift.chain_id, routing))
+            Move(shift.chain_id, _UNNUMBERED, shift.destination, moves.target_on(shift.source, shift.chain_id, routing))
             for shift in shifts
         ]
 
@@ -323,6 +338,7 @@ class MoveExecutor:
     def plan_soon(self) -> None:
         """Plan at the next step: what is wanted has changed. Nodes that were given up are tried again."""
         self._plan_at = 0.0
+        self._held_up_by.clear()
         self._gave_up_at.clear()
 
     def _avoided(self, routing: Routing, leases: int) -> set[NodeId]:
@@ -425,8 +441,8 @@ class MoveExecutor:
         planned = self.plan(routing, draining, balance=self.balancing, avoided=avoided)
         if avoided and not planned:  # no other has room; disks are level without them
             planned = self.plan(routing, draining, balance=False, avoided=self._avoided(routing, _GIVE_UP_LEASES))
-        # A disk that an administrator has taken out of service for a while is filled when it is back.
-        if not planned and (self.moves or not self.balancing or set(self._look_through(routing)[4]) - draining):
+        self._held_up_by = set() if planned or self.moves else self._nodes_out(routing)
+        if not planned and (self.moves or not self.balancing or self._held_up_by):
             return
         is_level, seen_version = self.balancing and not planned and not self.moves, routing.version
         wanted = routing.replicas, draining  # an administrator may want something else while the store sleeps
@@ -480,15 +496,3 @@ class MoveExecutor:
 async def stored_moves(writer: Writer) -> dict[ChainId, Move]:
     """All moves that there are."""
     return {move.chain_id: move for move in map(moves.from_wire, await writer.moves())}
-
-
-def _broken(chain_id: ChainId, routing: Routing) -> list[NodeId]:
-    """The disks whose target of the chain does not serve."""
-    members = routing.chains[chain_id].members
-    return [routing.targets[m.target_id].node_id for m in members if m.state is not PublicState.SERVING]
-
-
-def _target_on(node_id: NodeId, chain_id: ChainId, routing: Routing) -> TargetId:
-    """The target of the chain on that disk; of a copy that is lacking 0."""
-    members = routing.chains[chain_id].members
-    return next((m.target_id for m in members if routing.targets[m.target_id].node_id == node_id), moves.NO_TARGET)

@@ -191,6 +191,18 @@ def _work_of(move: Move, routing: Routing) -> list[tuple[_Work, NodeId]]:
     return [] if removed is None else [(_Work.EMPTYING, removed.node_id)]
 
 
+def broken_disks(chain_id: ChainId, routing: Routing) -> list[NodeId]:
+    """The disks whose target of the chain does not serve."""
+    members = routing.chains[chain_id].members
+    return [routing.targets[m.target_id].node_id for m in members if m.state is not PublicState.SERVING]
+
+
+def target_on(node_id: NodeId, chain_id: ChainId, routing: Routing) -> TargetId:
+    """The target of the chain on that disk; of a copy that is lacking 0."""
+    members = routing.chains[chain_id].members
+    return next((m.target_id for m in members if routing.targets[m.target_id].node_id == node_id), NO_TARGET)
+
+
 def from_wire(message: pb.Move) -> Move:
     return Move(
         ChainId(message.chain_id),

@@ -55,6 +55,11 @@ def test_all_moves_together_are_one_line() -> None:
     assert summary_text(summary(empty, [])) == "nothing moves"
     planning = ClusterState(pb.GetStatusReply(more_moves=True), pb.Routing())
     assert summary_text(summary(planning, [])) == "nothing moves now; more moves are being planned"
+    held_up = summary(ClusterState(pb.GetStatusReply(rebalance_awaits=[4, 7]), pb.Routing()), [])
+    assert not held_up["more_follow"] and held_up["rebalance_awaits"] == [4, 7]
+    assert summary_text(held_up) == (
+        "nothing moves now; the rebalance goes on when the targets of nodes 4, 7 are in service again"
+    )
 
 
 def test_no_end_is_told_of_moves_that_wait_when_all_is_copied() -> None:
