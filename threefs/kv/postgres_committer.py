@@ -7,6 +7,10 @@ the others start again.
 
 A transaction joins a group only if it has not read what an earlier one of the group writes, because all are checked
 against the state before the group.
+
+A commit may wait for a synchronous standby that is away. After a while its connection is closed, and the outcome is
+unknown. The server's process goes on waiting, and nobody sees the change until the standby has it. While one process
+waits, no commit is sent after it: it would wait as well, until the server has no process left for those who read.
 """
 
 import asyncio
@@ -20,7 +24,7 @@ import psycopg
 from threefs.backoff import Backoff
 from threefs.env.clock import Clock
 from threefs.env.random import Random
-from threefs.errors import Conflict, InvalidSettings, MaybeCommitted, ThreefsError, TooLarge, Unavailable
+from threefs.errors import Conflict, InvalidSettings, MaybeCommitted, ThreefsError, Throttled, TooLarge, Unavailable
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS
 from threefs.kv.postgres_connections import CALL_S, Connection, Connections, error_of
 from threefs.kv.remote_transaction import Scan
@@ -63,6 +67,8 @@ UNION ALL
 SELECT {_NOT_SERIALIZABLE} WHERE current_setting('transaction_isolation') <> 'serializable'
 """
 
+_WAITING = "SELECT pid FROM pg_stat_activity WHERE pid = ANY (%b::int[]) AND wait_event = 'SyncRep'"
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -92,6 +98,7 @@ class Committer:
         self._clock = clock
         self._random = random
         self._waiting: deque[Commit] = deque()
+        self._left: list[int] = []  # processes of the server that may still be at work on a commit
         self._task: asyncio.Task[None] | None = None
 
     async def commit(
@@ -140,9 +147,12 @@ class Committer:
         """Commit a group. Returns the places in it of the transactions that conflict."""
         statement = _statement(batch, (int.from_bytes(self._random.token(8), "big") >> 1) or 1)
         connection = await self._connections.take()
+        process = connection.info.backend_pid
         try:
+            await self._check_standby(connection)
             bad = await self._write(connection, statement)
         except Unavailable as error:
+            self._left.append(process)
             await self._connections.discard(connection)
             raise MaybeCommitted(f"the connection was lost in the commit: {error}") from None
         except ThreefsError:
@@ -153,6 +163,19 @@ class Committer:
             raise
         self._connections.release(connection)
         return bad
+
+    async def _check_standby(self, connection: Connection) -> None:
+        """Raises Throttled if a commit whose connection was closed still waits for a standby."""
+        if not self._left:
+            return
+        try:
+            async with asyncio.timeout(CALL_S):
+                cursor = await connection.execute(_WAITING, (self._left,))
+                self._left = [row[0] for row in await cursor.fetchall()]
+        except (psycopg.Error, TimeoutError) as error:
+            raise error_of(error) from None
+        if self._left:
+            raise Throttled("PostgreSQL waits for a synchronous standby: until one answers, nothing can be changed")
 
     async def _write(self, connection: Connection, statement: dict[str, Any]) -> set[int]:
         """Execute the statement, and repeat it while PostgreSQL cannot order it. Raises Unavailable if the outcome is

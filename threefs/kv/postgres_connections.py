@@ -22,8 +22,6 @@ from threefs.errors import (
 )
 from threefs.telemetry.library_logging import LibraryLogger
 
-Connection = psycopg.AsyncConnection[Any]
-
 MAX_CONNECTIONS = 24  # the server's own default is 100 for all
 MAX_CONNECT_S = 5.0  # until a connection is free, and until it is open
 CALL_S = 10.0  # after which a server counts as hung
@@ -40,6 +38,18 @@ SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('sync
 """
 
 _LOG = LibraryLogger(__name__)
+
+
+class Connection(psycopg.AsyncConnection[Any]):
+    """A connection that is closed when a call on it is interrupted.
+
+    psycopg would ask the server to cancel the statement. PostgreSQL takes that as permission to do without the
+    synchronous standby that a commit waits for: a repeat would find the change, and report it as made.
+    """
+
+    async def cancel_safe(self, *, timeout: float = 30.0) -> None:  # noqa: ASYNC109 (of psycopg)
+        self.pgconn.finish()
+        raise asyncio.CancelledError  # psycopg would wait for the end of the statement
 
 
 class Connections:
@@ -82,9 +92,7 @@ class Connections:
                 async with asyncio.timeout(CALL_S):
                     # No statement is prepared: a failure within a pipeline would leave names of statements that do not
                     # exist.
-                    connection = await psycopg.AsyncConnection.connect(
-                        self._conninfo, autocommit=True, prepare_threshold=None
-                    )
+                    connection = await Connection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
                     self._all.add(connection)
                     try:
                         await connection.execute(_SESSION)

@@ -1,14 +1,21 @@
 import asyncio
+import contextlib
+import itertools
 import os
 from collections import deque
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from psycopg.pq import Trace
 
 from tests.harness.postgres import PostgresServer
+from threefs.background import cancel_and_wait
 from threefs.env.random import RANDOM
-from threefs.errors import Conflict, InvalidSettings, TooLarge
+from threefs.errors import Conflict, InvalidSettings, MaybeCommitted, Throttled, TooLarge
+from threefs.kv import postgres_committer, retry
+from threefs.kv.engine_api import Transaction
 from threefs.kv.postgres import PostgresEngine
 from threefs.kv.postgres_committer import MAX_BATCH, Commit, next_batch
 from threefs.kv.remote_transaction import RemoteTransaction, Scan
@@ -137,3 +144,108 @@ async def test_without_the_settings_of_the_session_nothing_is_written(url: str) 
         await tx.commit()
     assert await engine.begin().get(b"a") is None
     await engine.close()
+
+
+class AbsentStandby:
+    """The standby that commits of this server wait for is away."""
+
+    def __init__(self, administrator: psycopg.AsyncConnection[tuple[int]]) -> None:
+        self._administrator = administrator
+
+    async def count_waiting(self) -> int:
+        cursor = await self._administrator.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        row = await cursor.fetchone()
+        assert row is not None
+        return row[0]
+
+    async def commit(self, engine: PostgresEngine) -> tuple[bytes, asyncio.Future[None]]:
+        """A key, and its commit, which waits for the standby. The server may need some time to know that there is
+        one."""
+        for number in itertools.count():
+            tx = engine.begin()
+            tx.set(key := b"key%d" % number, b"v")
+            commit = asyncio.ensure_future(tx.commit())
+            while not commit.done():
+                if await self.count_waiting():
+                    return key, commit
+                await asyncio.sleep(0.01)
+        raise AssertionError("without an end")
+
+    async def comes_back(self) -> None:
+        await self._administrator.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        await self._administrator.execute("SELECT pg_reload_conf()")
+        while await self.count_waiting():
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def without_standby(server: PostgresServer) -> AsyncIterator[AbsentStandby]:
+    async with await psycopg.AsyncConnection.connect(server.url, autocommit=True) as administrator:
+        standby = AbsentStandby(administrator)
+        await administrator.execute("ALTER SYSTEM SET synchronous_standby_names = 'nosuch'")
+        await administrator.execute("SELECT pg_reload_conf()")
+        try:
+            yield standby
+        finally:
+            await standby.comes_back()
+
+
+async def make_once(tx: Transaction) -> str:
+    if await tx.get(b"a") is not None:
+        return "an earlier attempt made it"
+    tx.set(b"a", b"1")
+    return "made"
+
+
+async def test_a_change_that_the_standby_does_not_have_is_not_acknowledged(
+    url: str, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """psycopg had the server cancel the wait for the standby, and the repeat found the change."""
+    engine = await PostgresEngine.open(url)
+    monkeypatch.setattr(postgres_committer, "CALL_S", 0.5)
+    async with without_standby(postgres) as standby:
+        key, commit = await standby.commit(engine)
+        with pytest.raises(MaybeCommitted):
+            await commit
+        for _ in range(2):
+            with pytest.raises(Throttled, match="standby"):
+                await retry.run(engine, make_once, replayable=True, timeout_s=0.5)
+        assert await engine.begin().get_many([key, b"a"]) == [None, None], "reads go on, and see none of it"
+        assert await standby.count_waiting() == 1, "each that is sent takes a process of the server from the readers"
+        await standby.comes_back()
+        assert await engine.begin().get(key) == b"v"
+        assert await retry.run(engine, make_once, replayable=True) == "made"
+        await engine.close()
+
+
+async def test_a_repeat_does_not_find_a_change_that_the_standby_does_not_have(
+    url: str, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, other = await PostgresEngine.open(url), await PostgresEngine.open(url)
+    monkeypatch.setattr(postgres_committer, "CALL_S", 0.5)
+    async with without_standby(postgres) as standby:
+        _, commit = await standby.commit(other)
+        with pytest.raises(MaybeCommitted):
+            await retry.run(engine, make_once, replayable=True, timeout_s=1.5)
+        with pytest.raises(Throttled, match="standby"):
+            await retry.run(engine, make_once, replayable=True, timeout_s=1.5)
+        with pytest.raises(MaybeCommitted):
+            await commit
+        await standby.comes_back()
+        assert await retry.run(engine, make_once, replayable=True) == "an earlier attempt made it"
+        await engine.close()
+        await other.close()
+
+
+async def test_a_program_that_ends_leaves_the_commit_to_the_standby(url: str, postgres: PostgresServer) -> None:
+    engine = await PostgresEngine.open(url)
+    async with without_standby(postgres) as standby:
+        key, commit = await standby.commit(engine)
+        assert engine._committer._task is not None
+        await cancel_and_wait(engine._committer._task)
+        with pytest.raises(MaybeCommitted):
+            await commit
+        assert await engine.begin().get(key) is None and await standby.count_waiting() == 1
+        await standby.comes_back()
+        assert await engine.begin().get(key) == b"v"
+        await engine.close()
