@@ -51,19 +51,25 @@ class Truncation:
     def __init__(self, context: Context, length: int) -> None:
         self._context = context
         self._length = length
+        self._is_admitted = False
         self._removed_for: bytes | None = None
         self._ended_appends = b""  # the appends behind the new length that were under way when the fence was raised
 
     def apply(self, ns: Namespace, inode: pb.Inode, chains: int = 0) -> NeedsChunkIo | None:
-        """Change the record, which the caller stores, or say what has to be done first. Raises FileTooLarge.
+        """Change the record, which the caller stores, or say what has to be done first. Raises FileTooLarge,
+        QuotaExceeded.
+
+        Quotas are asked before the first bytes go, and not again: a truncate that is refused has changed nothing.
 
         The file lies on the first `chains` of its stripe (0: on any), see `write_sessions.chains_used`.
         """
         check_length(inode, self._length)
+        if not self._is_admitted:
+            self._context.quotas.check_growth(inode, self._length - inode.length)
+            self._is_admitted = True
         record = inode.SerializeToString()
         if record != self._removed_for:
             return NeedsChunkIo(lambda: self._remove_bytes(from_wire(inode.layout), inode.inode, chains, record))
-        self._context.quotas.check_growth(inode, self._length - inode.length)
         if inode.cutting == self._length + 1:
             inode.cutting = 0
             ns.tx.clear(keys.truncation_mark(inode.inode))

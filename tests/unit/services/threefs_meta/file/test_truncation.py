@@ -9,8 +9,16 @@ from threefs_meta.ops import reserve_append
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import SESSION, MetaBench
-from tests.unit.services.threefs_meta.file.test_length import CHUNK, before_each_removal, content, made, report
-from threefs.errors import StaleFence
+from tests.unit.services.threefs_meta.file.test_length import (
+    CHUNK,
+    SMALL,
+    before_each_removal,
+    content,
+    made,
+    once_swept,
+    report,
+)
+from threefs.errors import QuotaExceeded, StaleFence
 from threefs.wire import meta_pb2 as pb
 
 
@@ -176,3 +184,34 @@ async def test_no_chunk_that_a_restore_has_forgotten_outlives_its_file(bench: Me
     await bench.remove("/f")
     await bench.collect_all()
     assert not bench.chunk_numbers(inode)
+
+
+async def made_under_quota(bench: MetaBench) -> pb.Inode:
+    """A file whose writer has written two chunks, and has not reported them yet. It may have 100 bytes."""
+    await bench.mkdir("/t")
+    await bench.set_quota("/t", limit_bytes=100)
+    await bench.count_all()
+    inode = (await bench.create("/t/f", session=SESSION, layout=SMALL)).inode
+    for number in range(2):
+        await bench.write(inode, number * CHUNK, b"x" * CHUNK)
+    return inode
+
+
+async def test_a_truncate_that_a_quota_refuses_destroys_nothing(bench: MetaBench) -> None:
+    """It removed what a writer had written beyond the new end and not reported yet."""
+    inode = await made_under_quota(bench)
+    with pytest.raises(QuotaExceeded):
+        await bench.truncate("/t/f", CHUNK)
+    assert content(bench, inode, 2 * CHUNK) == b"x" * 2 * CHUNK
+
+
+async def test_a_truncate_that_has_removed_bytes_is_not_refused_any_more(bench: MetaBench) -> None:
+    inode = await made_under_quota(bench)
+
+    async def others_use_it_up() -> None:
+        await bench.set_quota("/t", limit_bytes=1)
+        await bench.count_all()
+
+    once_swept(bench, others_use_it_up)
+    assert (await bench.truncate("/t/f", 50)).length == 50
+    assert content(bench, inode, 2 * CHUNK) == b"x" * 50 + b"\0" * (2 * CHUNK - 50)
