@@ -79,8 +79,8 @@ def _work(world: World, host: str) -> Iterator[Work]:
             yield Election.campaign
     elif host in world.metas:
         yield from (MetaNode._sample, StoreIdentity.run, Registration._send_heartbeats, RoutingWatcher._follow)
-        yield from (LogicalClock.run, LeaseReaper._run, UsageAggregator._run, GarbageCollector._run)
-        yield OrphanCollector._run
+        yield from (LogicalClock.run, UsageAggregator._run, GarbageCollector._run, OrphanCollector._run)
+        yield from (LeaseReaper._run, LeaseReaper._run)  # one ends leases, one releases
     elif host in world.storages:
         yield from (StorageNode._stay_present, Registration._send_heartbeats, RoutingWatcher._follow)
         yield from (TargetRecovery._run, PendingRecovery._drop_early, TombstoneCollector._run, FoldScheduler._run)

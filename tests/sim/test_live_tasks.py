@@ -36,7 +36,7 @@ def test_a_meta_service_that_ends_no_leases_is_found(monkeypatch: pytest.MonkeyP
         self._background.start("logical clock", self._context.logical_clock.run(self._wake.set))
 
     monkeypatch.setattr(LeaseReaper, "start", start)
-    assert "t1 should have tasks that do LeaseReaper._run: 1, not 0" in violations()
+    assert "t1 should have tasks that do LeaseReaper._run: 2, not 0" in violations()
 
 
 def test_a_standby_that_looks_no_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ The service that raised a tick does this once. Every step can be repeated: an en
 everything that was held under it is released, so another service goes on after a crash. The search for what a client
 held reads the records of all clients. It is rare, because it follows the death of a client; opening and closing are
 frequent, and need not maintain an index by client.
+
+A release may wait for chains that do not answer. So another task ends leases and truncates: it asks no chain.
 """
 
 import asyncio
@@ -57,28 +59,37 @@ class LeaseReaper:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._wake = asyncio.Event()
+        self._ended = asyncio.Event()
         self._background = BackgroundTasks()
 
     def start(self) -> None:
         self._background.start("logical clock", self._context.logical_clock.run(self._wake.set))
-        self._background.start("lease reaper", self._run())
+        self._background.start("end of leases", self._run(self._wake, self._end_abandoned))
+        self._background.start("release of what was held", self._run(self._ended, self._release_ended))
 
     async def stop(self) -> None:
         await self._background.stop()
 
-    async def _run(self) -> None:
+    async def _run(self, woken: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await woken.wait()
+            woken.clear()
             try:
-                await self.reap()
+                await work()
             except ThreefsError as error:
                 _LOG.warning("leases of clients cannot be checked now", error=str(error))
 
     async def reap(self) -> None:
         """A damaged record delays nothing but what needs that record."""
+        await self._end_abandoned()
+        await self._release_ended()
+
+    async def _end_abandoned(self) -> None:
         await self._end_silent()
         await self._end_truncations()
+        self._ended.set()
+
+    async def _release_ended(self) -> None:
         numbers = {keys.lease_of(key) async for page in self._pages(keys.ENDED) for key, _ in page}
         if not numbers:
             return
@@ -269,7 +280,7 @@ async def _clear_if_ended(context: Context, key: bytes, ended: fencing.IsEnded) 
     await context.transact(drop)
 
 
-#: Sessions come last: a chain that nobody serves delays their end, and nothing else.
+#: Sessions come last: their chains are asked for the length of the file, and nothing else has to wait for the answers.
 LEASED_KINDS = (
     LeasedKind(
         keys.HOLDS,

@@ -33,7 +33,7 @@ IsEnded = Callable[[bytes | None], bool]
 async def fence_and_release(context: Context, key: bytes, is_ended: IsEnded) -> None:
     """Release the locks that are stored under this key, if `is_ended` is true of them then.
 
-    Raises NotServing if no target serves a chain of the file, and the errors of the chains' heads.
+    Raises NotServing if a chain of the file takes no fence now, and the errors of the chains' heads.
     """
     inode = await context.transact(lambda tx: _raise_fence(context, tx, key, is_ended))
     if inode is not None:
@@ -52,7 +52,7 @@ async def end_writes(context: Context, number: int, chains: int) -> None:
     if inode is None:
         return
     stripe = _chains(context, from_wire(inode.layout))[: chains or None]
-    await _raise_on(context, inode, [chain for chain in stripe if _admits_writes(context.routing(), chain)])
+    await _raise_on(context, inode, _admitting_writes(context.routing(), stripe))
 
 
 async def raise_on_chains(context: Context, inode: pb.Inode) -> None:
@@ -88,9 +88,11 @@ def _chains(context: Context, layout: FileLayout) -> Sequence[ChainId]:
     return layout.chains(context.routing().tables.get(layout.table_id, ()))
 
 
-def _admits_writes(routing: Routing, chain: ChainId) -> bool:
-    known = routing.chains.get(chain)
-    return known is None or len(known.serving) >= routing.minimums().get(chain, 1)
+def _admitting_writes(routing: Routing, chains: Sequence[ChainId]) -> Sequence[ChainId]:
+    """Those that have as many targets as writes need. One that is not known counts: it may be new."""
+    minimums = routing.minimums()
+    members = routing.chains
+    return [chain for chain in chains if chain not in members or len(members[chain].serving) >= minimums.get(chain, 1)]
 
 
 async def _raise_in_inode(context: Context, tx: Transaction, number: int, *, at_least: int = 0) -> pb.Inode | None:
@@ -114,8 +116,11 @@ async def _raise_fence(context: Context, tx: Transaction, key: bytes, is_ended: 
     inode = await ns.inode(keys.inode_of(key))
     if inode is None or inode.type != pb.FILE:
         return None
-    if not layout_policy.is_served(context.routing(), from_wire(inode.layout)):
-        raise NotServing(f"no target serves a chain of inode {inode.inode}: its locks stay")
+    layout = from_wire(inode.layout)
+    chains = _chains(context, layout)
+    is_served = layout_policy.is_served(context.routing(), layout)
+    if not is_served or len(_admitting_writes(context.routing(), chains)) < len(chains):
+        raise NotServing(f"too few targets serve a chain of inode {inode.inode}: its locks stay")
     inode.fence += 1
     ns.put_inode_unseen(inode)
     return inode

@@ -18,6 +18,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import CutMark, Renewal
 
 DEAD = b"d" * 16
+OTHER = b"o" * 16
 
 
 async def written_by(fs: MetaBench, client: bytes, path: str, session: bytes) -> pb.Inode:
@@ -99,6 +100,27 @@ async def test_it_runs_by_itself_until_it_is_stopped(bench: MetaBench) -> None:
     await bench.lease_reaper.stop()
     request = pb.OpenRequest(mutation=bench.mutation(), place=at("/a"), session=SESSION)
     assert (await open_inode(bench.context, request)).lease
+
+
+async def test_a_release_that_waits_for_its_chain_delays_no_end(bench: MetaBench) -> None:
+    """Leases of others, and truncates, were ended when everything was released that had been found before."""
+    await written_by(bench, DEAD, "/a", SESSION)
+    waits = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> int:
+        waits.set()
+        return await asyncio.Future()
+
+    bench.chunks.file_length = never  # type: ignore[method-assign]
+    bench.lease_reaper.start()
+    await waits.wait()
+    await bench.renew(OTHER)
+    await damage.put(bench, keys.truncation_mark(1), records.encode(CutMark()))
+    while await bench.engine.begin().get_range(*keys.RENEWALS) or await bench.engine.begin().get_range(
+        *keys.TRUNCATION_MARKS
+    ):
+        await asyncio.sleep(0)
+    await bench.lease_reaper.stop()
 
 
 async def test_a_file_that_a_dead_client_had_open_for_writing_counts_as_changed(bench: MetaBench) -> None:

@@ -13,6 +13,7 @@ from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import Locked, NotServing, StaleFence, ThreefsError
 from threefs.ids import ChunkId, InodeId, TableId
 from threefs.layout import from_wire
+from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 
@@ -93,6 +94,25 @@ async def test_the_lock_stays_while_a_chain_does_not_answer(bench: MetaBench) ->
     await ask(bench, old.inode, pb.EXCLUSIVE, CLIENT)
     with pytest.raises(StaleFence):
         await write(bench, old)
+
+
+async def test_a_chain_that_admits_no_writes_is_not_asked(bench: MetaBench) -> None:
+    """It would refuse the fence, and each lock would wait for it, while what others held waits for its turn."""
+    await bench.create("/a")
+    old = await opened(bench, DEAD, SESSION)
+    await ask(bench, old.inode, pb.EXCLUSIVE, DEAD)
+    await silent(bench)
+    routing = bench.cluster.routing
+    bench.cluster.learn(replace(routing, min_replicas={TableId(1): len(routing.nodes) + 1}))
+    bench.storage.short.update(routing.chains)
+    await bench.lease_reaper.reap()
+    assert not [call for call in bench.storage.calls if call[1] == methods.WRITE.name]
+    with pytest.raises(Locked):
+        await ask(bench, old.inode, pb.EXCLUSIVE, CLIENT)
+    bench.cluster.learn(routing)
+    bench.storage.short.clear()
+    await bench.lease_reaper.reap()
+    await ask(bench, old.inode, pb.EXCLUSIVE, CLIENT)
 
 
 @pytest.mark.parametrize("kind", [pb.EXCLUSIVE, pb.UNLOCK])
