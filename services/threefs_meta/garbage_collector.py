@@ -2,9 +2,10 @@
 
 The queue is in the store, ordered by the tick in which each inode may be freed. Every step is small and can be
 repeated, so the work goes on after a crash, and two meta services may work on the same queue. A file that a client has
-open is put off until it is closed. An inode that cannot be freed, because its chains take no removals or a record is
-damaged, is put off for longer each time, so it delays no other. Its chunks on other chains are removed at once: a file
-that lies on many chains may never find all of them ready.
+open is put off until it is closed. Any other one is marked before its first chunk goes. So a client that comes too late
+to say that it has the file open hears that it is gone, and takes no missing chunk for a hole. An inode that cannot be
+freed, because its chains take no removals or a record is damaged, is put off for longer each time, so it delays no
+other. Its chunks on other chains are removed at once: a file that lies on many chains may never find all of them ready.
 """
 
 import asyncio
@@ -112,7 +113,7 @@ class GarbageCollector:
             self._removal_cursor = b""
             page = await run_readonly(self._context, self._page)
         self._removal_cursor = page[-1] + b"\0" if len(page) == PAGE else b""
-        items, waiting = await run_readonly(self._context, lambda ns: self._partition(ns, page))
+        items, waiting = await self._context.transact(lambda tx: self._partition(self._context.namespace(tx), page))
         freed = await self._defer_open(waiting) if waiting else 0
         files: list[_Removal] = []
         stuck: list[_Removal] = []
@@ -146,8 +147,8 @@ class GarbageCollector:
         return [key for key, _ in pairs]
 
     async def _partition(self, ns: Namespace, page: list[bytes]) -> tuple[list[_Removal], list[_Removal]]:
-        """The inodes that can be freed, and those that a client has open. A file without a name is not opened again, so
-        one that can be freed stays so."""
+        """The inodes that can be freed, with their mark, and those that a client has open. A file without a name is not
+        opened again, so one that can be freed stays so."""
         ready: list[_Removal] = []
         waiting: list[_Removal] = []
         for key in page:
@@ -161,8 +162,13 @@ class GarbageCollector:
                 continue
             if inode.nlink:
                 _LOG.error("an inode with a name is queued for removal; see `threefs fsck`", inode=number)
+            elif await write_sessions.is_open(ns, number):
+                waiting.append(_Removal(key, inode))
             else:
-                (waiting if await write_sessions.is_open(ns, number) else ready).append(_Removal(key, inode))
+                if inode.type == pb.FILE and not inode.freed:
+                    inode.freed = True
+                    ns.put_inode_unseen(inode)
+                ready.append(_Removal(key, inode))
         return ready, waiting
 
     async def _defer_open(self, waiting: list[_Removal]) -> int:

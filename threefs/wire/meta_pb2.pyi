@@ -178,7 +178,7 @@ class Layout(_message.Message):
     def __init__(self, chunk_bytes: _Optional[int] = ..., table_id: _Optional[int] = ..., stripe: _Optional[int] = ..., table_offset: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Inode(_message.Message):
-    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "trash_s", "trash", "unnamed", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl", "delegation", "change", "fence", "append_end", "appends", "cutting", "moves")
+    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "trash_s", "trash", "unnamed", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl", "delegation", "change", "fence", "append_end", "appends", "cutting", "moves", "freed")
     INODE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +212,7 @@ class Inode(_message.Message):
     APPENDS_FIELD_NUMBER: _ClassVar[int]
     CUTTING_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
+    FREED_FIELD_NUMBER: _ClassVar[int]
     inode: int
     type: InodeType
     mode: int
@@ -245,7 +246,8 @@ class Inode(_message.Message):
     appends: _containers.RepeatedCompositeFieldContainer[Append]
     cutting: int
     moves: int
-    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: bool = ..., trash_s: _Optional[int] = ..., trash: bool = ..., unnamed: bool = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ..., delegation: _Optional[_Union[Delegation, _Mapping]] = ..., change: _Optional[int] = ..., fence: _Optional[int] = ..., append_end: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., cutting: _Optional[int] = ..., moves: _Optional[int] = ...) -> None: ...
+    freed: bool
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: bool = ..., trash_s: _Optional[int] = ..., trash: bool = ..., unnamed: bool = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ..., delegation: _Optional[_Union[Delegation, _Mapping]] = ..., change: _Optional[int] = ..., fence: _Optional[int] = ..., append_end: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., cutting: _Optional[int] = ..., moves: _Optional[int] = ..., freed: bool = ...) -> None: ...
 
 class Append(_message.Message):
     __slots__ = ("writer", "offset", "end", "truncate_version")

@@ -67,7 +67,7 @@ async def _repair_inode(context: Context, ns: Namespace, problem: Problem, now_n
         case pb.WRONG_LINKS:
             assert problem.names, "an inode without names is an orphan"
             _dequeue(ns, problem)
-            inode.unnamed = False
+            inode.unnamed = inode.freed = False
             inode.nlink = 1 if inode.type == pb.DIRECTORY else len(problem.names)
             inode.ctime_ns = now_ns
             if inode.type == pb.DIRECTORY:
@@ -132,7 +132,7 @@ async def _reconnect(context: Context, ns: Namespace, inode: pb.Inode, now_ns: i
         name = b"#%d.%d" % (inode.inode, number)
     else:
         raise AlreadyExists(f"all {_MAX_TRIES} names for inode {inode.inode} in /lost+found are taken: move files away")
-    inode.nlink, inode.unnamed = 1, False
+    inode.nlink, inode.unnamed, inode.freed = 1, False, False
     inode.ctime_ns = now_ns
     if inode.type == pb.DIRECTORY:
         _set_parent(ns, inode, directory, name)

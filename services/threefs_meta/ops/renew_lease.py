@@ -6,7 +6,10 @@ before that. A request that comes after a newer one of the same client changes n
 that has been opened again.
 """
 
-from threefs.errors import InvalidArgument
+import contextlib
+from collections.abc import Sequence
+
+from threefs.errors import Corrupt, InvalidArgument
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
@@ -14,6 +17,7 @@ from threefs.wire.records_pb2 import ReadHold
 from threefs_meta.context import Context
 from threefs_meta.lease import leases
 from threefs_meta.store import keys
+from threefs_meta.store.namespace import is_freed
 
 MAX_HOLDS = 1024  # in one request
 
@@ -36,8 +40,7 @@ async def renew_lease(context: Context, request: pb.RenewLeaseRequest) -> pb.Ren
         stamp = context.logical_clock.stamp()
         lease = await leases.ensure(tx, request.client, stamp)
         leases.renew(tx, request.client, stamp, request.number)
-        stored = await tx.get_many([keys.inode(number) for number in request.hold], snapshot=True)
-        gone = [number for number, value in zip(request.hold, stored, strict=True) if value is None]
+        gone = await _gone(tx, request.hold)
         hold = records.encode(ReadHold(lease=lease))
         for number in set(request.hold).difference(gone):
             tx.set(keys.hold(number, request.client), hold)
@@ -46,3 +49,24 @@ async def renew_lease(context: Context, request: pb.RenewLeaseRequest) -> pb.Ren
         return pb.RenewLeaseReply(lease=lease, gone=gone)
 
     return await context.transact(attempt)
+
+
+async def _gone(tx: Transaction, numbers: Sequence[int]) -> list[int]:
+    """The files that cannot be kept any more: they are being freed, or have been.
+
+    A change of a file is a conflict only if it has no name: others are not freed before this lease could end.
+    """
+    found = await _inodes(tx, numbers, snapshot=True)
+    nameless = [number for number, inode in found.items() if inode is not None and not inode.nlink]
+    found.update(await _inodes(tx, nameless, snapshot=False))
+    return [number for number, inode in found.items() if inode is None or is_freed(inode)]
+
+
+async def _inodes(tx: Transaction, numbers: Sequence[int], *, snapshot: bool) -> dict[int, pb.Inode | None]:
+    """The records, but those that are damaged: such a file is not freed. None: it does not exist."""
+    found: dict[int, pb.Inode | None] = {}
+    rows = [keys.inode(number) for number in numbers]
+    for number, key, value in zip(numbers, rows, await tx.get_many(rows, snapshot=snapshot), strict=True):
+        with contextlib.suppress(Corrupt):
+            found[number] = None if value is None else records.decode(value, pb.Inode, key)
+    return found

@@ -12,7 +12,7 @@ from threefs_meta.batch.txn_memo import TxnMemo
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.paths import shown_place as _shown
 from threefs_meta.store.entry_codec import Entry
-from threefs_meta.store.namespace import Namespace
+from threefs_meta.store.namespace import Namespace, is_freed
 
 #: Steps of some microseconds each. A batch of 1024 names in a few directories takes fewer.
 MAX_STEPS = 2048
@@ -180,7 +180,7 @@ async def find(
         return resolved, await ns.require_inode(resolved.entry.inode)
     assert not resolved.rest, "nothing is left of a path that leads to an inode"
     inode = await ns.inode(resolved.entry.inode)
-    if inode is None or _has_lost_name(place, inode):  # the record of a '..' or of a base is gone
+    if inode is None or is_freed(inode) or _has_lost_name(place, inode):  # the record of a '..' or of a base is gone
         raise not_found(place)
     return resolved, inode
 

@@ -408,3 +408,9 @@ async def make_root(tx: Transaction, now_ns: int, uid: int = 0, gid: int = 0) ->
     elif uid and not (root.uid or root.gid):  # made by a version that did not know users
         root.uid, root.gid = uid, gid
         ns.put_inode(root)
+
+
+def is_freed(inode: pb.Inode) -> bool:
+    """Whether chunks of the file may have been removed already. The mark of a file that has a name again says nothing:
+    a repair by an earlier version leaves it."""
+    return inode.freed and not inode.nlink

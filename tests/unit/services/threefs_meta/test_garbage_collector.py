@@ -13,14 +13,16 @@ from threefs_meta.locks.fencing import end_writes
 from threefs_meta.ops.create import create
 from threefs_meta.ops.link import link
 from threefs_meta.ops.open import open_inode
+from threefs_meta.ops.stat import stat
 from threefs_meta.store import keys
 
 from tests.harness import damage
 from tests.harness.meta_harness import SESSION, MetaBench, at
 from threefs.errors import Corrupt, NotFound, TooFewReplicas
-from threefs.layout import from_wire
+from threefs.ids import ChainId
+from threefs.layout import MIN_CHUNK_BYTES, from_wire
 from threefs.leases import REPLAYS_KEPT_S
-from threefs.routing import PublicState
+from threefs.routing import PublicState, Routing
 from threefs.wire import meta_pb2 as pb
 
 
@@ -28,6 +30,16 @@ async def written(fs: MetaBench, path: str) -> pb.Inode:
     made = (await fs.create(path, session=SESSION, parents=True)).inode
     await fs.write(made, 0, b"data")
     return await fs.close(made, SESSION, length_hint=4, written=True)
+
+
+def served_by_nobody(routing: Routing, dead: ChainId) -> Routing:
+    members = tuple(dataclasses.replace(member, state=PublicState.LASTSRV) for member in routing.chains[dead].members)
+    chain = dataclasses.replace(routing.chains[dead], version=2, members=members)
+    return dataclasses.replace(routing, version=2, chains={**routing.chains, dead: chain})
+
+
+async def found_by_number(fs: MetaBench, inode: pb.Inode) -> pb.Inode:
+    return (await stat(fs.context, pb.StatRequest(place=at("", inode.inode)))).inode
 
 
 async def left(fs: MetaBench, *ranges: tuple[bytes, bytes]) -> int:
@@ -131,6 +143,59 @@ async def test_storage_that_is_away_only_delays(bench: MetaBench) -> None:
     bench.storage.down.update(node.address for node in bench.cluster.routing.nodes.values())
     assert await bench.collector.collect() == 0
     bench.storage.down.clear()
+    await bench.collect_all()
+    assert bench.chunk_numbers(file) == []
+
+
+async def partly_freed(bench: MetaBench) -> pb.Inode:
+    """A removed file has lost what it had on one of its two chains; the other one takes no removals."""
+    layout = pb.Layout(chunk_bytes=MIN_CHUNK_BYTES, stripe=2)
+    file = (await bench.create("/a", session=SESSION, layout=layout)).inode
+    for number in range(2):
+        await bench.write(file, number * MIN_CHUNK_BYTES, b"data")
+    file = await bench.close(file, SESSION, length_hint=MIN_CHUNK_BYTES + 4, written=True)
+    await bench.remove("/a")
+    await bench.pass_lease()
+    away = bench.chunks.chain_of(from_wire(file.layout), 1)
+    bench.cluster.learn(served_by_nobody(bench.cluster.routing, away))
+    await bench.collector.collect()
+    assert bench.chunk_numbers(file) == [1]
+    return file
+
+
+async def test_a_reader_that_comes_too_late_takes_no_chunk_that_is_gone_for_a_hole(bench: MetaBench) -> None:
+    """It asks for the inode: a file that existed could only have a hole there."""
+    file = await partly_freed(bench)
+    with pytest.raises(NotFound):
+        await found_by_number(bench, file)
+
+
+async def test_a_file_that_is_being_freed_cannot_be_held(bench: MetaBench) -> None:
+    file = await partly_freed(bench)
+    other = (await bench.create("/b")).inode
+    assert list((await bench.renew(hold=[file.inode, other.inode])).gone) == [file.inode]
+    assert await left(bench, keys.holds(file.inode)) == 0 and await left(bench, keys.holds(other.inode)) == 1
+
+
+async def test_a_file_that_is_held_at_the_last_moment_stays(bench: MetaBench) -> None:
+    """The renewal came between the look at the holds and the first removal of a chunk."""
+    file = await written(bench, "/a")
+    await bench.remove("/a")
+    await bench.pass_lease()
+    partition, came = bench.collector._partition, 0
+
+    async def with_renewal(ns: Any, page: Any) -> Any:
+        nonlocal came
+        found = await partition(ns, page)
+        came += 1
+        if came == 1:
+            assert not (await bench.renew(hold=[file.inode])).gone
+        return found
+
+    bench.collector._partition = with_renewal  # type: ignore[method-assign]
+    await bench.collect_all()
+    assert came > 1 and bench.chunk_numbers(file) == [0] and (await found_by_number(bench, file)).length == 4
+    await bench.renew(drop=[file.inode])
     await bench.collect_all()
     assert bench.chunk_numbers(file) == []
 
@@ -240,9 +305,7 @@ async def test_chains_without_a_serving_target_delay_no_other_file(bench: MetaBe
     for file in made:
         await bench.write(file, 0, b"data")
     routing = bench.cluster.routing
-    members = tuple(dataclasses.replace(member, state=PublicState.LASTSRV) for member in routing.chains[dead].members)
-    chain = dataclasses.replace(routing.chains[dead], version=2, members=members)
-    bench.cluster.routing = dataclasses.replace(routing, version=2, chains={**routing.chains, dead: chain})
+    bench.cluster.routing = served_by_nobody(routing, dead)
     for number in range(len(made)):
         await bench.remove(f"/{number}")
     before, calls = bench.clock.monotonic(), len(bench.storage.calls)
@@ -309,17 +372,16 @@ async def test_a_directory_whose_record_is_damaged_meanwhile_holds_up_no_file(be
     await bench.remove("/z")
     await bench.pass_lease()
     record = await damage.get(bench, keys.inode(directory.inode))
-    look = bench.collector._partition
+    drain = bench.collector._drain_directory
 
-    async def partition(ns: Any, page: Any) -> Any:
-        found = await look(ns, page)
+    async def damaged(item: Any) -> Any:
         await damage.put(bench, keys.inode(directory.inode), b"\1broken")
-        return found
+        return await drain(item)
 
-    bench.collector._partition = partition  # type: ignore[method-assign]
+    bench.collector._drain_directory = damaged  # type: ignore[method-assign]
     await bench.collector.collect()
     assert not bench.chunk_numbers(file)
-    bench.collector._partition = look  # type: ignore[method-assign]
+    bench.collector._drain_directory = drain  # type: ignore[method-assign]
     await damage.put(bench, keys.inode(directory.inode), record)
     await _collect(bench)
     assert await damage.get(bench, keys.inode(directory.inode)) is None

@@ -46,3 +46,13 @@ async def test_lost_and_found_below_itself_gets_its_place_back(bench: MetaBench)
         found = await check_metadata(meta, repair=True)
     assert found.exit_code == 0, found
     assert (await bench.stat("/lost+found")).parent == ROOT
+
+
+async def test_a_file_that_was_being_freed_exists_again_with_its_name(bench: MetaBench) -> None:
+    inode = (await bench.create("/a")).inode
+    inode.nlink, inode.freed = 0, True
+    await damage.put_inode(bench, inode)
+    meta = LocalMeta(bench.context)
+    assert (await check_metadata(meta, repair=True)).exit_code == 1
+    found = await bench.stat("/a")
+    assert found.nlink == 1 and not found.freed
