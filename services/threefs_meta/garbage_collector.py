@@ -282,8 +282,11 @@ class GarbageCollector:
 
         async def drain(tx: Transaction) -> tuple[int | None, _Drained]:
             ns = self._context.namespace(tx)
-            if await ns.inode(directory) is None:
+            inode = await ns.inode(directory)
+            if inode is None:
                 return 1, _Drained()  # done by an earlier attempt of unknown outcome, or by another service
+            if inode.nlink or await tx.get(item.key) is None:
+                return 0, _Drained()  # a repair has given it its name back, or another service has put it off
             rows = await tx.get_range(*keys.entries(directory, start.until), limit=ENTRIES_PER_TRANSACTION)
             damaged = start.damaged
             for key, value in rows:

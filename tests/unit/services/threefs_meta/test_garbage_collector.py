@@ -19,7 +19,7 @@ from threefs_meta.store import keys
 from tests.harness import damage
 from tests.harness.meta_harness import SESSION, MetaBench, at
 from threefs.errors import Corrupt, NotFound, TooFewReplicas
-from threefs.ids import ChainId
+from threefs.ids import ROOT, ChainId
 from threefs.layout import MIN_CHUNK_BYTES, from_wire
 from threefs.leases import REPLAYS_KEPT_S
 from threefs.routing import PublicState, Routing
@@ -385,6 +385,30 @@ async def test_a_directory_whose_record_is_damaged_meanwhile_holds_up_no_file(be
     await damage.put(bench, keys.inode(directory.inode), record)
     await _collect(bench)
     assert await damage.get(bench, keys.inode(directory.inode)) is None
+
+
+async def test_a_directory_that_gets_its_name_back_keeps_its_entries(bench: MetaBench) -> None:
+    """A repair came between the look at the queue and the removal of the first entries."""
+    await bench.create("/d/a", parents=True)
+    directory = await bench.stat("/d")
+    await bench.remove("/d", recursive=True)
+    drain, repaired = bench.collector._drain_directory, False
+
+    async def after_repair(item: Any) -> Any:
+        nonlocal repaired
+        if not repaired:
+            repaired = True
+            named = pb.Inode.FromString(item.inode.SerializeToString())
+            named.nlink = 1
+            await damage.put_inode(bench, named)
+            await damage.put_entry(bench, ROOT, b"d", named.inode, named.type)
+            await damage.put_count(bench, ROOT, named.inode, True)
+            await damage.put(bench, item.key, None)
+        return await drain(item)
+
+    bench.collector._drain_directory = after_repair  # type: ignore[method-assign]
+    await bench.collect_all()
+    assert repaired and (await bench.stat("/d")).inode == directory.inode and await bench.names("/d") == ["a"]
 
 
 async def test_one_kind_of_work_that_fails_does_not_stop_the_others(bench: MetaBench) -> None:
