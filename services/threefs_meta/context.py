@@ -95,6 +95,7 @@ class Context:
         whether an earlier run was committed, or do the same again. `outcome` keeps what is known of the change.
         """
         outcome = outcome or retry.Outcome()
+        await self.logical_clock.catch_up()
         for _ in range(_MAX_REFILLS):
             try:
                 return await retry.run(

@@ -45,22 +45,33 @@ class LogicalClock:
 
     def stamp(self) -> int:
         """A number that is not lower than the true tick. It does not ask the store, because every change needs a stamp.
-        The clock must have been polled once before."""
+        The clock must have been polled once before, and a transaction has to `catch_up` first."""
         return self.tick + 1 + int((self._clock.monotonic() - self._polled_at) / self.tick_s)
 
     async def poll(self) -> bool:
         """Read the tick, and raise it if it has lasted long enough. True if this service has raised it."""
-        polled_at = self._clock.monotonic()
-        number = await self._run(lambda tx: read_counter(tx, keys.TICK))
+        await self._look()
         now = self._clock.monotonic()
-        self._polled_at = polled_at
-        if number != self.tick:
-            self.tick, self._tick_seen_at = number, now
         if now - self._tick_seen_at < self.tick_s or not await self._run(self._raise_tick):
             return False
         self.tick += 1
         self._tick_seen_at = self._clock.monotonic()
         return True
+
+    async def catch_up(self) -> None:
+        """Read the tick if that has failed for as long as one lasts. No tick was counted while the store was away, but
+        a stamp would count them all: what is stamped so would be due, and a lease would end, later by that time."""
+        if self._clock.monotonic() - self._polled_at >= self.tick_s:
+            await self._look()
+
+    async def _look(self) -> None:
+        began = self._clock.monotonic()
+        number = await self._run(lambda tx: read_counter(tx, keys.TICK))
+        if began < self._polled_at:
+            return  # a later look was answered sooner
+        self._polled_at = began
+        if number != self.tick:
+            self.tick, self._tick_seen_at = number, self._clock.monotonic()
 
     async def _raise_tick(self, tx: Transaction) -> bool:
         if await read_counter(tx, keys.TICK) != self.tick:

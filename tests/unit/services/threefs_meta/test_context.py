@@ -51,3 +51,13 @@ async def test_a_transaction_of_unknown_outcome_runs_again(is_committed: bool) -
 
     assert await bench.context.transact(work) == 2
     assert await bench.context.transact(lambda tx: tx.get(b"\xfe/once")) == b""
+
+
+async def test_what_is_stamped_after_the_store_was_away_is_due_as_soon_as_ever(bench: MetaBench) -> None:
+    ticks = bench.context.logical_clock
+
+    async def stamp(tx: Transaction) -> int:
+        return ticks.stamp()
+
+    bench.clock.advance(100 * ticks.tick_s)
+    assert await bench.context.transact(stamp) == ticks.tick + 1

@@ -1,6 +1,7 @@
 """Ticks never last shorter than they should, whoever counts them, and wait while nobody does."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from threefs_meta.lease.logical_clock import LogicalClock
@@ -92,6 +93,45 @@ async def test_a_stamp_is_never_behind(world: World, seed: int) -> None:
             await idle.poll()
         assert idle.stamp() >= busy.tick and busy.stamp() >= busy.tick
     assert busy.tick > 20
+
+
+async def test_a_stamp_does_not_count_the_time_in_which_the_store_was_away(world: World) -> None:
+    """Leases and removals that were stamped before the next look ended that much later."""
+    ticks, other = world.service(), world.service()
+    await ticks.poll()
+    world.advance(ticks.tick_s)
+    assert await ticks.poll()
+    world.advance(100 * ticks.tick_s)
+    await ticks.catch_up()
+    assert (ticks.tick, ticks.stamp()) == (1, 2)
+    await other.poll()
+    world.advance(other.tick_s)
+    assert await other.poll()
+    await ticks.catch_up()
+    assert (ticks.tick, ticks.stamp()) == (2, 3)
+
+
+async def test_a_look_that_is_answered_late_takes_no_tick_back(world: World) -> None:
+    ticks, other = world.service(), world.service()
+    await asyncio.gather(ticks.poll(), other.poll())
+    world.advance(ticks.tick_s)
+    read, release = ticks._run, asyncio.Event()
+
+    async def late(function: Any) -> Any:
+        found = await read(function)
+        await release.wait()
+        return found
+
+    ticks._run = late  # type: ignore[method-assign]
+    looking = asyncio.ensure_future(ticks.catch_up())
+    await asyncio.sleep(0.01)
+    ticks._run = read  # type: ignore[method-assign]
+    world.advance(1.0)
+    assert await other.poll()
+    await ticks.catch_up()
+    release.set()
+    await looking
+    assert ticks.tick == 1
 
 
 async def test_it_counts_by_itself_also_after_the_store_was_away(world: World) -> None:
