@@ -43,24 +43,10 @@ def set_quota(
     """
 
     async def work(fs: AsyncFileSystem) -> Quota | None:
-        new_bytes, new_inodes = limit_bytes, limit_inodes
-        if new_bytes is None or new_inodes is None:
-            before = await _own_quota(fs, path, user)
-            new_bytes = (before.limit_bytes if before else 0) if new_bytes is None else new_bytes
-            new_inodes = (before.limit_inodes if before else 0) if new_inodes is None else new_inodes
-        await fs.quotas.set(path, uid=user, limit_bytes=new_bytes, limit_inodes=new_inodes)
+        await fs.quotas.set(path, uid=user, limit_bytes=limit_bytes, limit_inodes=limit_inodes)
         return await fs.quotas.show(path, uid=user)
 
     _print(selector, selector.run(work))
-
-
-async def _own_quota(fs: AsyncFileSystem, path: str | None, uid: int | None) -> Quota | None:
-    """The quota of a user, or of a directory itself, not of one above it."""
-    found = await fs.quotas.show(path, uid=uid)
-    if found is None or found.path is None or path is None:
-        return found
-    inodes = {(await fs.stat(each)).inode for each in (found.path, path)}
-    return found if len(inodes) == 1 else None
 
 
 @quota.command()

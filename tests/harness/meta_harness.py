@@ -225,6 +225,8 @@ class MetaBench:
         uid: int | None = None,
         limit_bytes: int = 0,
         limit_inodes: int = 0,
+        keep_bytes: bool = False,
+        keep_inodes: bool = False,
         clear: bool = False,
     ) -> pb.Quota:
         request = pb.SetQuotaRequest(
@@ -233,6 +235,8 @@ class MetaBench:
             uid=uid,
             limit_bytes=limit_bytes,
             limit_inodes=limit_inodes,
+            keep_bytes=keep_bytes,
+            keep_inodes=keep_inodes,
             clear=clear,
         )
         return (await set_quota(self.context, request)).quota

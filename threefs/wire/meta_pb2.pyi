@@ -1184,13 +1184,15 @@ class Quota(_message.Message):
     def __init__(self, tree: _Optional[int] = ..., uid: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., limit_inodes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., used_inodes: _Optional[int] = ..., path: _Optional[bytes] = ..., counting: bool = ...) -> None: ...
 
 class SetQuotaRequest(_message.Message):
-    __slots__ = ("mutation", "place", "uid", "limit_bytes", "limit_inodes", "clear", "caller")
+    __slots__ = ("mutation", "place", "uid", "limit_bytes", "limit_inodes", "clear", "keep_bytes", "keep_inodes", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     LIMIT_INODES_FIELD_NUMBER: _ClassVar[int]
     CLEAR_FIELD_NUMBER: _ClassVar[int]
+    KEEP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KEEP_INODES_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
@@ -1198,8 +1200,10 @@ class SetQuotaRequest(_message.Message):
     limit_bytes: int
     limit_inodes: int
     clear: bool
+    keep_bytes: bool
+    keep_inodes: bool
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., uid: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., limit_inodes: _Optional[int] = ..., clear: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., uid: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., limit_inodes: _Optional[int] = ..., clear: bool = ..., keep_bytes: bool = ..., keep_inodes: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class ShowQuotaRequest(_message.Message):
     __slots__ = ("place", "uid", "caller")

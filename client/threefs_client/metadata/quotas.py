@@ -39,12 +39,33 @@ class Quotas:
         self._namespace = namespace
 
     async def set(
-        self, path: Path | None = None, *, uid: int | None = None, limit_bytes: int = 0, limit_inodes: int = 0
+        self,
+        path: Path | None = None,
+        *,
+        uid: int | None = None,
+        limit_bytes: int | None = 0,
+        limit_inodes: int | None = 0,
     ) -> None:
-        """Limit the files in a tree or of a user; a limit of 0 only counts them. For the administrator."""
-        if limit_bytes < 0 or limit_inodes < 0:
+        """Limit the files in a tree or of a user; a limit of 0 only counts them, and None leaves that limit as it is.
+        For the administrator."""
+        if (limit_bytes or 0) < 0 or (limit_inodes or 0) < 0:
             raise InvalidArgument(f"quota limits cannot be negative: {limit_bytes} bytes, {limit_inodes} inodes")
-        await self._change(_request(path, uid), limit_bytes, limit_inodes)
+        request = _request(path, uid)
+        request.keep_bytes, request.keep_inodes = limit_bytes is None, limit_inodes is None
+        if limit_bytes is None or limit_inodes is None:
+            before = await self._own(request)  # a service before 0.3 keeps no limit: it is told what that was
+            limit_bytes = before.limit_bytes if limit_bytes is None else limit_bytes
+            limit_inodes = before.limit_inodes if limit_inodes is None else limit_inodes
+        await self._change(request, limit_bytes, limit_inodes)
+
+    async def _own(self, of: pb.SetQuotaRequest) -> pb.Quota:
+        """The quota of a user, or of a directory itself, not of one above it; without limits if it has none."""
+        uid = of.uid if of.HasField("uid") else None
+        found = (await self._namespace._call(methods.SHOW_QUOTA, pb.ShowQuotaRequest(place=of.place, uid=uid))).quota
+        if uid is not None:
+            return found
+        reply = await self._namespace._call(methods.STAT, pb.StatRequest(place=of.place, follow=True))
+        return found if found.tree == reply.inode.inode else pb.Quota()
 
     async def clear(self, path: Path | None = None, *, uid: int | None = None) -> None:
         """Remove the quota. For the administrator."""

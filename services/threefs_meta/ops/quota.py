@@ -48,11 +48,26 @@ async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaRe
         if request.clear:
             await attribution.end_quota(ns.tx, account)
             return pb.QuotaReply()
+        await _keep_limits(ns.tx, account, request, limits)
+        assert not limits.ended, "a quota that is set limits from now on, also one that had ended"
         ns.tx.set(keys.limits(account), records.encode(limits))
         quota.limit_bytes, quota.limit_inodes, quota.counting = limits.bytes, limits.inodes, True
         return pb.QuotaReply(quota=quota)
 
     return await run_mutation(context, methods.SET_QUOTA, request.mutation, work)
+
+
+async def _keep_limits(tx: Transaction, account: Account, request: pb.SetQuotaRequest, limits: QuotaLimits) -> None:
+    """Take over those that stay, as they are now: another administrator may have set them since the client looked."""
+    if not (request.keep_bytes or request.keep_inodes):
+        return
+    key = keys.limits(account)
+    value = await tx.get(key)
+    before = QuotaLimits() if value is None else records.decode(value, QuotaLimits, key)
+    if request.keep_bytes:
+        limits.bytes = before.bytes
+    if request.keep_inodes:
+        limits.inodes = before.inodes
 
 
 async def _set_tree(ns: Namespace, directory: pb.Inode, own: bool) -> int:

@@ -38,6 +38,18 @@ async def test_a_directory_or_a_user_is_named() -> None:
             await quotas.set(**wrong)
 
 
+async def test_a_service_that_keeps_no_limit_is_told_what_it_was() -> None:
+    own, above = pb.Quota(tree=7, limit_bytes=5, limit_inodes=3), pb.Quota(tree=1, limit_bytes=9)
+    stat = pb.InodeReply(inode=pb.Inode(inode=7))
+    tree = Tree(pb.QuotaReply(quota=own), stat, pb.QuotaReply(), pb.QuotaReply(quota=above), stat, pb.QuotaReply())
+    quotas = Quotas(cast(Any, tree))
+    await quotas.set("/a", limit_bytes=None, limit_inodes=4)
+    await quotas.set("/a", limit_bytes=6, limit_inodes=None)
+    first, second = tree.requests[2], tree.requests[5]
+    assert (first.limit_bytes, first.keep_bytes, first.limit_inodes, first.keep_inodes) == (5, True, 4, False)
+    assert (second.limit_bytes, second.keep_bytes, second.limit_inodes, second.keep_inodes) == (6, False, 0, True)
+
+
 async def test_all_are_listed_in_pages() -> None:
     one = pb.Quota(tree=7, path=b"/a", limit_inodes=3)
     tree = Tree(pb.ListQuotasReply(quotas=[one], next=b"n"), pb.ListQuotasReply(quotas=[pb.Quota(uid=1)]))

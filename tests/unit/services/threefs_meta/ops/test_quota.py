@@ -44,6 +44,18 @@ async def test_files_do_not_grow_beyond_the_limit(bench: MetaBench) -> None:
     await bench.truncate("/t/a", 10)
 
 
+async def test_a_limit_that_stays_is_the_one_that_was_set_last(bench: MetaBench) -> None:
+    """Two administrators set one limit each, and both had read what was there before."""
+    await bench.mkdir("/t")
+    first = await bench.set_quota("/t", limit_bytes=100, keep_inodes=True)
+    second = await bench.set_quota("/t", limit_inodes=3, keep_bytes=True)
+    assert (first.limit_bytes, first.limit_inodes) == (100, 0)
+    assert (second.limit_bytes, second.limit_inodes) == (100, 3)
+    await bench.set_quota("/t", clear=True)
+    third = await bench.set_quota("/t", limit_inodes=4, keep_bytes=True)
+    assert (third.limit_bytes, third.limit_inodes) == (0, 4)
+
+
 async def test_invalid_callers_and_requests_are_refused(bench: MetaBench) -> None:
     await bench.create("/file")
     with pytest.raises(NotADirectory):
