@@ -2,9 +2,10 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -118,7 +119,7 @@ class Dataset:
             lengths=lengths,
             chunk_bytes=np.array([shard.chunk_bytes for shard in shards], np.int64),
             crcs=crcs,
-            file_name=lambda index: self._file(int(owners[index])),
+            file_name=lambda index: _shard_path(self.path, int(owners[index])),
         )
 
     def read_into(self, location: Location, buffer: memoryview) -> list[memoryview]:
@@ -128,7 +129,9 @@ class Dataset:
     def _forget(self) -> None:
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()
         kind = WholeTables if self.index.version == 1 else PagedTables
-        self.tables: Tables = kind(self.index, self._read_ranges, self._file, self._tables_bytes)
+        # They do not refer to this object, so its files are closed as soon as a program has dropped it.
+        read, name = partial(_read_ranges, self.fs, self._open), partial(_shard_path, self.path)
+        self.tables: Tables = kind(self.index, read, name, self._tables_bytes)
 
     def _own_lock(self) -> AbstractContextManager[object]:
         """The lock of this process. A forked child has one of its own: nobody there gives back that of its parent."""
@@ -147,18 +150,12 @@ class Dataset:
         while self._open:
             self._open.popitem()[1].file.close()
 
-    def _file(self, shard: int) -> str:
-        return f"{self.path}/{format.shard_name(shard)}"
-
-    def _read_ranges(self, rows: list[tuple[int, int, int]]) -> Sequence[memoryview]:
-        return self.fs.read_batch([(self._open[shard].file, offset, length) for shard, offset, length in rows])
-
     def _open_shards(self, owners: np.ndarray[Any, np.dtype[np.int64]]) -> None:
         """Open these shards, and close the least recently used ones beyond the limit."""
         needed = np.unique(owners).tolist()
         missing = [number for number in needed if number not in self._open]
         if missing:
-            names = [self._file(number) for number in missing]
+            names = [_shard_path(self.path, number) for number in missing]
             headers = self.fs.read_batch([(name, 0, format.SHARD_HEADER_BYTES) for name in names])
             for number, name, header, found in zip(missing, names, headers, self.fs.stat_many(names), strict=True):
                 format.check_shard_header(bytes(header), number, self.index.version, name)
@@ -181,6 +178,16 @@ class Dataset:
         if not is_ours:
             self._close_shards()
             raise _replaced(self.path)
+
+
+def _shard_path(dataset: str, shard: int) -> str:
+    return f"{dataset}/{format.shard_name(shard)}"
+
+
+def _read_ranges(
+    fs: FileSystem, shards: Mapping[int, _OpenShard], rows: list[tuple[int, int, int]]
+) -> Sequence[memoryview]:
+    return fs.read_batch([(shards[shard].file, offset, length) for shard, offset, length in rows])
 
 
 def read_into(fs: FileSystem, location: Location, buffer: memoryview) -> list[memoryview]:

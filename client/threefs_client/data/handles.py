@@ -136,6 +136,7 @@ class Handle:
 
     def __del__(self) -> None:
         if self._registered:  # a program has forgotten to close it
+            self._registered = False  # its file object may still close it: the collector frees both in any order
             self.context.lease.forgotten_for_read(self.inode)
 
     # ---- reading ----

@@ -158,8 +158,8 @@ class Lease:
     async def _renew_until_idle(self) -> None:
         while True:
             await self._clock.sleep(self.duration_s / RENEWALS_PER_LEASE)
-            self._close_forgotten()
             try:
+                self._close_forgotten()
                 async with self._renewal_lock:
                     if self._is_idle and self.number:
                         await self._return()

@@ -1,3 +1,4 @@
+import gc
 import multiprocessing
 import pickle
 import threading
@@ -92,6 +93,20 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(fs: LocalFiles,
         child.join(timeout=10)
         child.kill()
         assert child.exitcode == 0
+
+
+def test_a_dataset_that_is_dropped_is_freed_at_once(fs: LocalFiles) -> None:
+    """Its files waited for the garbage collector, which may run in any thread."""
+    dataset = Dataset(fs, "/ds")
+    assert dataset[0] == SAMPLES[0]
+    dataset.close()
+    gone = weakref.ref(dataset)
+    gc.disable()
+    try:
+        del dataset
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_another_dataset_under_its_path_is_never_taken_for_it(fs: LocalFiles) -> None:

@@ -17,6 +17,7 @@ from threefs_client.context import ClientContext
 
 from tests.harness.children import in_child
 from tests.harness.memory_cluster import MemoryFiles, MemoryPeers
+from threefs.env import loop_thread
 
 
 @pytest.fixture
@@ -87,6 +88,31 @@ def test_a_forgotten_file_is_closed_by_the_garbage_collector(fs: FileSystem, fil
     assert fs.read_file("/a") == b"not lost"
 
 
+class Cycle:
+    """Only the garbage collector frees it."""
+
+    def __init__(self, *files: object) -> None:
+        self.itself = self
+        self.files = files
+
+
+async def collect() -> None:
+    """The collector runs where the loop runs."""
+    gc.collect()
+
+
+def test_the_collector_gives_up_a_file_that_was_read_once(fs: FileSystem, files: MemoryFiles) -> None:
+    """The second time was a KeyError, which ended the renewals of the lease: other files lost their sessions."""
+    fs.write_file("/a", b"x")
+    used, lease = binary(fs, "/a", "rb"), files.context.lease
+    Cycle(binary(fs, "/a", "rb"), binary(fs, "/a", "rb"))
+    loop_thread.run(collect())
+    loop_thread.run(asyncio.sleep(0))  # after the files are closed
+    lease._close_forgotten()
+    assert [opens for _, opens in lease._read_opens.values()] == [1]
+    used.close()
+
+
 @pytest.mark.parametrize("text", [False, True])
 def test_the_collector_closes_an_inherited_file_in_the_middle_of_a_connect(
     fs: FileSystem, monkeypatch: pytest.MonkeyPatch, text: bool
@@ -94,11 +120,6 @@ def test_the_collector_closes_an_inherited_file_in_the_middle_of_a_connect(
     """The loop of the forked child waited for the lock of the thread that was connecting, and that waited for it."""
     fs.write_file("/a", b"content")
     raw = binary(fs, "/a", "rb")
-
-    class Cycle:
-        def __init__(self) -> None:
-            self.itself = self
-            self.file = io.TextIOWrapper(raw) if text else binary(fs, "/a", "rb")
 
     async def connect(*_: object) -> ClientContext:
         gc.collect()
@@ -117,7 +138,7 @@ def test_the_collector_closes_an_inherited_file_in_the_middle_of_a_connect(
     monkeypatch.setattr(MemoryPeers, "abandon", lambda self: None, raising=False)
     gc.disable()
     try:
-        kept = weakref.ref(Cycle())
+        kept = weakref.ref(Cycle(io.TextIOWrapper(raw) if text else binary(fs, "/a", "rb")))
         assert in_child(child, 10) == 0
     finally:
         gc.enable()

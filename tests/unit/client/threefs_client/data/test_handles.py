@@ -375,6 +375,20 @@ def test_a_file_that_a_program_has_forgotten_is_not_kept() -> None:
     play(scene)
 
 
+def test_a_forgotten_file_that_is_closed_after_its_handle_was_freed_is_given_up_once() -> None:
+    """Also the other one was: a removed file was taken away from a program that read it."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"x")
+        used, file, lease = await fs.open("/a"), await fs.open("/a"), files.context.lease
+        file.handle.__del__()  # as the collector does with a cycle of objects, before the file object closes itself
+        await file.close()
+        await asyncio.sleep(2 * lease.duration_s)
+        assert lease._reported == {used.handle.inode}, "it is in use"
+
+    play(scene)
+
+
 def test_a_file_that_cannot_be_opened_holds_nothing() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         for mode in ("rb", "r+b"):

@@ -97,6 +97,15 @@ async def test_files_that_stay_open_are_reported_in_time_and_dropped_later(meta:
 
 
 @with_lease
+async def test_it_is_renewed_whatever_becomes_of_a_file_that_was_forgotten(meta: Meta) -> None:
+    """The renewals ended, and what was written was lost with the lease."""
+    await meta.open()
+    meta.lease.forgotten_for_read(1)  # which is not open
+    await meta.clock.pass_by(100)
+    assert len(meta.requests) == 9 and meta.lease.is_valid
+
+
+@with_lease
 async def test_it_is_believed_for_less_than_its_length(meta: Meta) -> None:
     """The service that counts the time may have a clock that runs faster."""
     await meta.open()
