@@ -42,6 +42,8 @@ class FileSystem:
 
     A forked child, and a process that unpickles it, connects again on first use, under an identity of its own. The key
     is not pickled: another process finds it by itself (`keyring`).
+
+    A call that a signal handler makes while its thread connects raises RuntimeError.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class FileSystem:
         self._start()
 
     def _start(self, *, closed: bool = False) -> None:
-        self._lock = loop_thread.new_lock()
+        self._lock, self._is_inside = loop_thread.new_call_lock()
         self._connected: AsyncFileSystem | None = None
         self._closed = closed
         self._unclosed = OpenFiles()
@@ -101,6 +103,7 @@ class FileSystem:
             self._reset_after_fork()
         core = self._connected
         if core is None or self._closed:
+            self._check_outside()
             with self._lock:
                 if self._closed:
                     raise ValueError("the file system object is closed")
@@ -109,6 +112,12 @@ class FileSystem:
                     made = loop_thread.shared().run(context.connect(self._managers, self._options))
                     core = self._connected = AsyncFileSystem(made, self._caller)
         return core
+
+    def _check_outside(self) -> None:
+        """Raises RuntimeError for a call within another one, as a signal handler may make it: it would wait for
+        itself."""
+        if self._is_inside():
+            raise RuntimeError(f"reentrant call of {self!r}: this thread is in the middle of its first one")
 
     async def connected(self) -> AsyncFileSystem:
         """The asyncio file system of this connection, for coroutines on the loop thread. Connects if necessary."""
@@ -164,6 +173,7 @@ class FileSystem:
             return
         if self._generation != loop_thread.generation():
             self._reset_after_fork()
+        self._check_outside()
         with self._lock:  # from now on no file is opened
             closed, self._closed = self._closed, True
         failure = None if closed else self._unclosed.close_all()

@@ -1,14 +1,17 @@
 import asyncio
 import io
 import pickle
+import signal
 import threading
 import uuid
 from typing import Any, assert_type
 
 import pytest
+from threefs_client import context
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.blocking.file import File
 from threefs_client.blocking.filesystem import FileSystem
+from threefs_client.context import ClientContext
 from threefs_client.options import Options
 
 import threefs
@@ -76,6 +79,31 @@ def test_a_closed_object_stays_closed() -> None:
     assert closed == [True]
     with pytest.raises(ValueError, match="closed"):
         fs.exists("/a")
+
+
+def test_a_call_of_a_signal_handler_while_its_thread_connects_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for the connection, for ever, as that waited for the handler."""
+    fs, errors = FileSystem(("manager:1",), Options()), list[str]()
+    main = threading.get_ident()
+
+    async def connect(*_: object) -> ClientContext:
+        while not errors:
+            await asyncio.sleep(0.1)  # a signal that comes just before the thread waits does not wake it
+            signal.pthread_kill(main, signal.SIGUSR1)
+        return MemoryFiles().context
+
+    def handle_signal(*_: object) -> None:
+        for call in (lambda: fs.exists("/a"), fs.close):
+            with pytest.raises(RuntimeError, match="reentrant call") as caught:
+                call()
+            errors.append(str(caught.value))
+
+    monkeypatch.setattr(context, "connect", connect)
+    before = signal.signal(signal.SIGUSR1, handle_signal)
+    try:
+        assert not fs.exists("/a") and not fs.closed
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_modes_and_encodings() -> None:
