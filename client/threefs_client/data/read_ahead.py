@@ -61,24 +61,24 @@ class Source(Protocol):
 
 
 class _Piece:
-    """A range of the file. Its memory is of nobody else."""
+    """A range of the file. Its memory is of nobody else, and was taken from the budget."""
 
-    __slots__ = ("__weakref__", "_budget", "length", "ready", "start", "task", "view")
+    __slots__ = ("__weakref__", "_budget", "_taken", "length", "ready", "start", "task", "view")
 
     def __init__(self, start: int, length: int, budget: ReadAheadBudget) -> None:
+        self._budget, self._taken = budget, length  # given back also if there is no memory
         self.start = start
         self.length = length  # as asked for; fewer if the file has become shorter
         self.view: memoryview = np.empty(length, np.uint8).data
         self.ready = False
         self.task: asyncio.Task[None] | None = None
-        self._budget = budget
 
     @property
     def end(self) -> int:
         return self.start + self.length
 
     def __del__(self) -> None:
-        self._budget.give(len(self.view))
+        self._budget.give(self._taken)
 
     async def fill(self, source: Source) -> None:
         got = await source.read_into(self.start, self.view)

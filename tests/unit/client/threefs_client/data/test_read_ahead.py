@@ -1,8 +1,9 @@
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 
 import pytest
-from threefs_client.data.read_ahead import ReadAhead, ReadAheadBudget
+from threefs_client.data.read_ahead import ReadAhead, ReadAheadBudget, _Piece
 
 from tests.harness.virtual_time import run_virtual
 from threefs.background import cancel_and_wait
@@ -125,6 +126,17 @@ def test_what_is_read_ahead_of_all_files_together_is_bounded() -> None:
         assert budget.used_bytes == 0, "freed memory is given back"
 
     run_virtual(run())
+
+
+def test_a_piece_for_which_there_is_no_memory_gives_its_share_back() -> None:
+    """After a few of them the connection read nothing ahead any more."""
+    size = 1 << 62
+    budget = ReadAheadBudget(size)
+    assert budget.try_take(size)
+    with pytest.raises(MemoryError):
+        _Piece(0, size, budget)
+    gc.collect()
+    assert budget.used_bytes == 0
 
 
 def test_a_piece_that_could_not_be_read_is_read_again_by_the_reader() -> None:
