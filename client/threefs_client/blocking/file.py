@@ -81,6 +81,7 @@ class File(io.RawIOBase):
                 self._file.drop_after_fork()
                 if context is not None:
                     self._file.handle.rebind_after_fork(context)
+                    self._filesystem._call_soon(self._file.handle.register)
                 self._generation = loop_thread.generation()  # last, as another thread relies on the rest
 
     def _reentrant(self) -> RuntimeError:

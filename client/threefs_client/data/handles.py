@@ -71,7 +71,7 @@ class Handle:
         self._session = session  # empty: open for reading only
         self._lease = lease
         if not session:
-            self._register()
+            self.register()
         self.over_quota = False  # the quota is used up: the file may not become longer
         self._has_quota = bool(inode.tree or inode.by_user)  # its length counts for a quota
         self._reported = self.file.truncate_version, self.file.length  # the length that the meta service has answered
@@ -129,7 +129,7 @@ class Handle:
         version, end = self._last_append
         return end if version == self.file.truncate_version else 0
 
-    def _register(self) -> None:
+    def register(self) -> None:
         """Keep the file while it is open for reading, even if it is removed. A write session keeps it, too."""
         self._registered = True
         self.context.lease.opened_for_read(self.inode)
@@ -143,8 +143,6 @@ class Handle:
 
     async def read_into(self, offset: int, view: memoryview) -> int:
         """Fill `view` from `offset` on. Returns the number of bytes; 0 only at the end of the file."""
-        if not self._session and not self._registered:  # the handle was inherited by a forked child
-            self._register()
         if offset >= self.file.length and len(view):
             await self.refresh()  # another client may have extended it
         self.context.atime_reporter.record_read(self.file)
@@ -490,7 +488,8 @@ class Handle:
             self.context.lease.closed_for_read(self.inode)
 
     def rebind_after_fork(self, context: ClientContext) -> None:
-        """Use the context of a forked child. A write session stays with the parent."""
+        """Use the context of a forked child. A write session stays with the parent. The caller has its loop call
+        `register`."""
         self.context = context
         self._session = b""
         self._registered = False

@@ -144,6 +144,37 @@ def test_the_collector_closes_an_inherited_file_in_the_middle_of_a_connect(
         gc.enable()
 
 
+@pytest.mark.parametrize("how", ["read", "batch", "copy", "holes"])
+def test_a_forked_child_keeps_a_file_that_it_reads(fs: FileSystem, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Batches and copies did not: once the parent had closed the file, it was gone if somebody removed it."""
+    fs.write_file("/a", b"content")
+    file = binary(fs, "/a", "rb")
+
+    async def connect(*_: object) -> ClientContext:
+        return MemoryFiles().context
+
+    def child() -> None:
+        fs.write_file("/a", b"content")  # it has another cluster
+        if how == "read":
+            assert file.read() == b"content"
+        elif how == "batch":
+            assert bytes(fs.read_batch([(file, 0, 7)])[0]) == b"content"
+        elif how == "copy":
+            with binary(fs, "/b", "wb") as copy:
+                assert fs.copy_range(file, 0, copy, 0, 7) == 7
+        else:
+            assert file.seek_data(0) == 0
+        lease = fs._context().lease
+        assert list(lease._read_opens) == [file.inode]
+        file.close()
+        assert not lease._read_opens
+
+    monkeypatch.setattr(context, "connect", connect)
+    monkeypatch.setattr(MemoryPeers, "abandon", lambda self: None, raising=False)
+    assert in_child(child, 30) == 0
+    file.close()
+
+
 def test_a_call_in_the_middle_of_another_one_of_the_thread_is_an_error(
     fs: FileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
