@@ -5,7 +5,7 @@ writers of this client have filled is one extent.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 
 Data = bytes | bytearray | memoryview
@@ -19,14 +19,14 @@ class _Pieces:
 
     def __init__(self) -> None:
         self.offsets: list[int] = []  # in the file, ascending
-        self.parts: list[bytes | bytearray] = []  # no two of them overlap
+        self.parts: list[Data] = []  # no two of them overlap; only a bytearray is changed
         self.size = 0  # bytes
 
     def add(self, offset: int, part: Data) -> None:
         """Put bytes over what is here. A bytearray is taken over, a memoryview is copied."""
         at = bisect_right(self.offsets, offset) - 1
         if at < 0 or not self._extend(at, offset, part):
-            self._insert(offset, part)
+            self.put(offset, bytearray(part) if isinstance(part, memoryview) else part)
 
     def _extend(self, at: int, offset: int, part: Data) -> bool:
         """Write over a piece that begins before, or directly behind it, if no other piece is touched."""
@@ -42,18 +42,18 @@ class _Pieces:
         self.size += len(piece) - before
         return True
 
-    def _insert(self, offset: int, part: Data) -> None:
+    def put(self, offset: int, part: Data) -> None:
+        """The same, as a piece of its own. It is not copied, so nobody else may change it."""
         end = offset + len(part)
         first, last = self._overlapped(offset, end)
-        pieces: list[tuple[int, bytes | bytearray]] = []
+        pieces: list[tuple[int, Data]] = []
         for start, piece in zip(self.offsets[first:last], self.parts[first:last], strict=True):
             self.size -= len(piece)
             if start < offset:
                 pieces.append((start, piece[: offset - start]))
             if start + len(piece) > end:
                 pieces.append((end, piece[end - start :]))
-        new = (offset, bytearray(part) if isinstance(part, memoryview) else part)
-        pieces.insert(1 if pieces and pieces[0][0] < offset else 0, new)
+        pieces.insert(1 if pieces and pieces[0][0] < offset else 0, (offset, part))
         self.offsets[first:last] = [start for start, _ in pieces]
         self.parts[first:last] = [piece for _, piece in pieces]
         self.size += sum(len(piece) for _, piece in pieces)
@@ -74,14 +74,18 @@ class _Pieces:
         first, last = self._overlapped(begin, end)
         return clip(zip(self.offsets[first:last], self.parts[first:last], strict=True), begin, end - begin)
 
-    def joined(self) -> Iterator[Extent]:
-        """The extents: adjacent pieces become one."""
+    def join(self) -> None:
+        """Make one piece of adjacent ones. They stay as they are if there is no memory for that (MemoryError)."""
+        offsets: list[int] = []
+        parts: list[Data] = []
         first = 0
         for number, (offset, part) in enumerate(zip(self.offsets, self.parts, strict=True), 1):
             if number == len(self.offsets) or self.offsets[number] != offset + len(part):
                 run = self.parts[first:number]
-                yield self.offsets[first], memoryview(b"".join(run) if len(run) > 1 else run[0])
+                offsets.append(self.offsets[first])
+                parts.append(b"".join(run) if len(run) > 1 else run[0])
                 first = number
+        self.offsets, self.parts = offsets, parts
 
 
 class DirtyExtents:
@@ -119,10 +123,10 @@ class DirtyExtents:
         self.end = max(self.end, offset + len(data))
         return self.size - before
 
-    def _add(self, offset: int, part: Data) -> None:
+    def _add(self, offset: int, part: Data, put: Callable[[_Pieces, int, Data], None] = _Pieces.add) -> None:
         chunk = self._touched(offset // self._chunk_bytes)
         size, pieces = chunk.size, len(chunk.parts)
-        chunk.add(offset, part)
+        put(chunk, offset, part)
         self.size += chunk.size - size
         self.pieces += len(chunk.parts) - pieces
         if size < chunk.size == self._chunk_bytes:
@@ -146,12 +150,12 @@ class DirtyExtents:
         return [(start, memoryview(bytes(part))) for start, part in found]
 
     def drain(self) -> list[Extent]:
-        """Return all extents, and keep none."""
+        """Return all extents, and keep none. If there is no memory for that, all are kept (MemoryError)."""
         return self._drain(list(self._chunks))
 
     def drain_ready(self) -> list[Extent]:
-        """Return the extents of the chunks that are filled, and of those that were not written for the longest time. A
-        chunk that is being filled is cheaper to send once, when it is full."""
+        """The same for the chunks that are filled, and those that were not written for the longest time. A chunk that
+        is being filled is cheaper to send once, when it is full."""
         taken, kept, keeping = [], 0, True
         for number, chunk in reversed(self._chunks.items()):
             if chunk.size < self._chunk_bytes and keeping:
@@ -163,10 +167,15 @@ class DirtyExtents:
         return self._drain(taken[::-1])
 
     def _drain(self, numbers: list[int]) -> list[Extent]:
+        for number in numbers:  # each frees the memory of its pieces for the next one
+            chunk = self._chunks[number]
+            pieces = len(chunk.parts)
+            chunk.join()
+            self.pieces -= pieces - len(chunk.parts)
         taken: list[Extent] = []
         for number in numbers:
             chunk = self._chunks.pop(number)
-            taken.extend(chunk.joined())  # one chunk at a time: the pieces are not needed besides
+            taken += [(offset, memoryview(part)) for offset, part in zip(chunk.offsets, chunk.parts, strict=True)]
             self.size -= chunk.size
             self.pieces -= len(chunk.parts)
             self._filled_bytes -= chunk.size if chunk.size == self._chunk_bytes else 0
@@ -174,18 +183,24 @@ class DirtyExtents:
         self.end = max((chunk.end for chunk in self._chunks.values()), default=0)
         return taken
 
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._chunks, self._newest = {}, -1
+        self.size = self.end = self.pieces = self._filled_bytes = 0
+
     def put_back(self, extents: list[Extent]) -> int:
         """Keep drained extents again, below everything that was added since. Returns how many of their bytes are not
-        kept, because they were written again since."""
+        kept, because they were written again since. No bytes are copied: maybe there is no memory for that."""
         later, size = self._chunks, self.size
         self._chunks, self._newest = {}, -1
         self.size = self.pieces = self._filled_bytes = 0
         for offset, data in extents:
             size += len(data)
-            self.add(offset, bytes(data))
+            self._add(offset, data, _Pieces.put)
+            self.end = max(self.end, offset + len(data))  # which other threads ask for: it never goes back here
         for chunk in later.values():
             for offset, part in zip(chunk.offsets, chunk.parts, strict=True):
-                self.add(offset, part)
+                self._add(offset, part, _Pieces.put)
         return size - self.size
 
 

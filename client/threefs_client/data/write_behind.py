@@ -176,21 +176,23 @@ class WriteBehind:
     def discard(self, error: Exception, appended: int = 0) -> None:
         """Drop the unsent bytes, and `appended` ones that the owner has just dropped. Bytes in flight go on."""
         self.losses += 1
-        size = self._extents.size + appended
-        if size:
-            self._extents.drain()
-            self.give_budget(size)
+        if self._extents.size + appended:
+            self._drop_unsent()
+            self.give_budget(appended)
             self._wake()
             self.lost(error)
 
     async def close(self) -> None:
         """Drop the unsent bytes, which nobody will send any more, and wait until nothing is in flight."""
-        size = self._extents.size
-        self._extents.drain()
+        self._drop_unsent()
         self._keeps_failed = False
-        self.give_budget(size)
         async with self.lock:
             pass
+
+    def _drop_unsent(self) -> None:
+        size = self._extents.size
+        self._extents.clear()
+        self.give_budget(size)
 
     def lost(self, error: Exception) -> None:
         """Record that written bytes were lost."""
@@ -275,7 +277,11 @@ class WriteBehind:
         """Send the extents, and wait until they are durable. Returns the error, which `errors` has recorded. The caller
         holds the lock."""
         self._in_flight_end = self._extents.end  # before they are drained, as other threads ask for the end
-        extents = self._extents.drain() if everything else self._extents.drain_ready()
+        try:
+            extents = self._extents.drain() if everything else self._extents.drain_ready()
+        except MemoryError as error:
+            self._not_drained(error)
+            return error
         if not extents:
             self._in_flight_end = 0
             return None
@@ -337,6 +343,16 @@ class WriteBehind:
             self.handle.record_write(outcome_unknown=True)
             raise
         self.handle.record_write(max(offset + len(data) for offset, data in extents), truncate_version=since)
+
+    def _not_drained(self, error: MemoryError) -> None:
+        """There is no memory for what is to be sent: all of it is still among the unsent bytes."""
+        self._in_flight_end = 0
+        if self._keeps_failed:
+            self.errors.record(error)
+        else:
+            self._drop_unsent()
+            self.lost(error)
+        self._wake()
 
     def _failed(self, extents: list[Extent], error: Exception) -> None:
         if not self._keeps_failed:

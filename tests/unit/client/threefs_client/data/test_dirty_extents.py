@@ -1,6 +1,7 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_client.data.dirty_extents import DirtyExtents, clip, covers, overlay
+from threefs_client.data.dirty_extents import DirtyExtents, _Pieces, clip, covers, overlay
 
 CHUNK = 16
 
@@ -156,3 +157,39 @@ def test_a_bytearray_is_taken_over_without_a_copy() -> None:
     held, data = DirtyExtents(CHUNK), bytearray(b"x" * CHUNK)
     held.add(0, data)
     assert held.drain()[0][1].obj is data
+
+
+def test_what_there_is_no_memory_to_join_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of that chunk, and of those before it, were gone."""
+    held, model, join = DirtyExtents(CHUNK), bytearray(3 * CHUNK), _Pieces.join
+    for offset in reversed(range(3 * CHUNK)):
+        held.add(offset, bytes([offset]))
+        model[offset] = offset
+    left = [1, 0]
+
+    def failing(self: _Pieces) -> None:
+        if not left.pop():
+            join(self)
+            return
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Pieces, "join", failing)
+        with pytest.raises(MemoryError):
+            held.drain()
+    assert (held.size, held.end, held.pieces) == (3 * CHUNK, 3 * CHUNK, 2 * CHUNK + 1), "one is joined"
+    extents = held.drain()
+    assert [len(data) for _, data in extents] == [CHUNK] * 3 and content(extents, 3 * CHUNK) == model
+    assert held.size == held.end == held.pieces == held.ready_bytes == 0
+
+
+def test_what_is_put_back_is_not_copied() -> None:
+    held, data = DirtyExtents(CHUNK), bytearray(b"x" * CHUNK)
+    held.add(0, data)
+    failed = held.drain()
+    held.put_back(failed)
+    assert held.drain()[0][1].obj is data, "maybe it has failed for want of memory"
+    held.put_back(failed)
+    held.add(0, b"later")
+    assert content(held.drain(), CHUNK) == b"later" + b"x" * (CHUNK - 5)
+    assert data == b"x" * CHUNK, "it may be on its way"

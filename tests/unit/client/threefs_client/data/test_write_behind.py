@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.data.dirty_extents import DirtyExtents
 from threefs_client.data.handles import Handle
 from threefs_client.data.write_behind import FLUSH_PIECES, MAX_PIECES, WriteBehind
 from threefs_client.data.write_budget import WriteBudget
@@ -156,6 +157,52 @@ def test_bytes_that_are_kept_are_bounded_and_a_write_says_why_there_is_no_room()
                 failures += 1
             assert behind.held_bytes <= 2 * MAX
         assert failures == 60 - behind.held_bytes // CHUNK
+
+    play(scene, keeps_failed=True)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_bytes_that_there_is_no_memory_to_send_are_kept_or_recorded(
+    monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """They were gone, and the next flush said that everything is stored."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    async def scene(files: MemoryFiles, behind: WriteBehind) -> None:
+        for number in reversed(range(8)):
+            await behind.add(number * CHUNK // 8, memoryview(bytes([number + 1]) * (CHUNK // 8)))
+        with monkeypatch.context() as patched:
+            patched.setattr(DirtyExtents, "drain", fail)
+            with pytest.raises(MemoryError):
+                await behind.flush()
+        assert behind.unsent_bytes == behind.end == (CHUNK if keeps else 0) and behind.is_idle != keeps
+        await behind.flush()
+        assert behind.is_idle and isinstance(behind.errors.check(0), MemoryError)
+        expected = b"".join(bytes([number + 1]) * (CHUNK // 8) for number in range(8)) if keeps else b""
+        assert await content(files, behind.handle) == expected
+        assert behind.try_take_budget(CHUNK), "everything was given back"
+        behind.give_budget(CHUNK)
+
+    play(scene, budget=CHUNK, keeps_failed=keeps)
+
+
+def test_a_write_does_not_wait_for_the_room_of_what_there_is_no_memory_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    async def scene(files: MemoryFiles, behind: WriteBehind) -> None:
+        with monkeypatch.context() as patched:
+            for drain in ("drain", "drain_ready"):
+                patched.setattr(DirtyExtents, drain, fail)
+            assert behind.try_add(0, memoryview(bytes(MAX)))
+            async with asyncio.timeout(1000):
+                with pytest.raises(MemoryError):
+                    await behind.add(MAX, memoryview(b"more"))
+        await behind.add(MAX, memoryview(b"more"))
+        await behind.flush()
+        assert await content(files, behind.handle) == bytes(MAX) + b"more"
 
     play(scene, keeps_failed=True)
 
