@@ -260,19 +260,13 @@ class AsyncFile:
                 missing = self.handle.length - self._position
                 if missing <= 0:
                     break
-            got = await self._read_exactly(self._position, missing)
+            view = np.empty(missing, np.uint8).data
+            got = view[: await self.handle.read_into(self._position, view)]
             self._stream.advance(len(got))
             parts.append(got)
             if len(got) < missing:
                 break
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
-
-    async def _read_exactly(self, position: int, size: int) -> memoryview:
-        if position >= self.handle.length:
-            await self.handle.refresh()
-        size = max(0, min(size, self.handle.length - position))
-        view = np.empty(size, np.uint8).data
-        return view[: await self.handle.read_into(position, view)] if size else view
 
     # ---- writing ----
 
@@ -281,7 +275,8 @@ class AsyncFile:
         full, or until `flush` or `close`.
 
         Raises the error of an earlier write that has failed in the background, once; its bytes are kept, and `flush`
-        and `close` send them again. A call that fails leaves the position: it can be repeated.
+        and `close` send them again. A call that fails leaves the position: it can be repeated, as the next call if the
+        file is open for appending, and the bytes are there once.
         """
         self.check_usable(writing=True)
         view = byte_view(data)
@@ -304,7 +299,7 @@ class AsyncFile:
             return False
         position = self.length if self._mode.append and len(view) else self._position
         self.handle.check_write(position, len(view))
-        if len(view) and len(view) >= self._write_buffer.room(position):
+        if len(view) and (self._append_retry.may_be_repeated or len(view) >= self._write_buffer.room(position)):
             return False
         self._write_buffer.append(position, view)
         self._position = position + len(view)
@@ -318,8 +313,9 @@ class AsyncFile:
 
     async def _append(self, view: memoryview) -> None:
         """Append in one piece: appends of several clients never interleave or overlap."""
-        await self.flush_buffer()
-        self._position = await self.handle.append(view)
+        if not self._append_retry.is_repeated_by(view):
+            await self.flush_buffer()
+        self._position = await self._append_retry.append_whole(view)
 
     async def _write(self, view: memoryview) -> None:
         while len(view):
@@ -368,6 +364,7 @@ class AsyncFile:
 
     async def flush_buffer(self) -> None:
         """Send everything that was written, and wait until it is durable."""
+        self._append_retry.give_up_whole()
         if not self._write_behind.is_idle:
             try:
                 await self._write_behind.flush()

@@ -22,18 +22,31 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]], **opt
     return files
 
 
+#: More than is put together with other bytes.
+LARGE = bytes(range(1, 251)) * 1000
+
+
+@pytest.mark.parametrize("data", [b"one,", LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("how", ["cancelled", "unknown", "not at all", "cut by another", "without its place"])
-def test_an_append_that_is_tried_again_is_there_once(how: str) -> None:
-    """A flush that failed was tried again with the next one, at another place: the bytes were there twice."""
+def test_an_append_that_is_tried_again_is_there_once(how: str, data: bytes) -> None:
+    """A flush that failed was tried again with the next one, at another place: the bytes were there twice. So was a
+    large write, which is not put together with others."""
 
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         await fs.write_file("/log", b"zero,")
         file = await fs.open("/log", "ab")
-        await file.write(b"one,")
-        if how == "not at all":
-            files.storage.before.append(lambda *_: NoSpace("full"))
-            with pytest.raises(NoSpace):
+
+        async def attempt() -> None:
+            if data == LARGE or not file.has_unsent_writes:
+                await file.write(data)
+            if data != LARGE:
                 await file.flush()
+
+        if how == "not at all":
+            files.storage.before += [lambda *_: NoSpace("full")] * 5
+            with pytest.raises(NoSpace):
+                await attempt()
+            files.storage.before.clear()
         elif how == "without its place":  # which is taken: with another one there would be a gap of zeros
             reserve, placed = files.meta._reserve, asyncio.Event()
 
@@ -44,17 +57,18 @@ def test_an_append_that_is_tried_again_is_there_once(how: str) -> None:
                 raise AssertionError
 
             files.meta._reserve = late  # type: ignore[method-assign]
-            flush = asyncio.create_task(file.flush())
+            flush = asyncio.create_task(attempt())
             await placed.wait()
             await cancel_and_wait(flush)
             files.meta._reserve = reserve  # type: ignore[method-assign]
         elif how == "unknown":
-            files.storage.after += [lambda *_: ConnectionLost("cut"), lambda *_: NoSpace("full")]
+            files.storage.after += [lambda *_: ConnectionLost("cut"), *[lambda *_: NoSpace("full")] * 5]
             with pytest.raises(OutcomeUnknown):
-                await file.flush()
+                await attempt()
+            files.storage.after.clear()
         else:
             files.storage.pause_s = lambda: 1.0
-            flush = asyncio.create_task(file.flush())
+            flush = asyncio.create_task(attempt())
             applied = files.storage.applied
             while files.storage.applied == applied:
                 await asyncio.sleep(0.1)
@@ -66,13 +80,64 @@ def test_an_append_that_is_tried_again_is_there_once(how: str) -> None:
         other = await fs.open("/log", "ab")
         await other.write(b"other,")
         await other.close()
+        await attempt()
         await file.write(b"two,")
         await file.close()
         whole = await fs.read_file("/log")
-        expected = {"cut by another": b"other,one,two,"}
-        assert whole == expected.get(how, b"zero,one,other,two,"), whole
+        expected = {"cut by another": b"other," + data + b"two,"}
+        assert whole == expected.get(how, b"zero," + data + b"other,two,")
+        assert not files.meta.files[b"log"].appends
 
-    play(scene)
+    play(scene, write_buffer_bytes=64 << 10)
+
+
+@pytest.mark.parametrize("then", ["other bytes", "a flush", "an end", "nothing to write"])
+def test_a_large_append_that_is_not_repeated_ends_with_the_next_call(then: str) -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/log", "a+b")
+        files.storage.before += [lambda *_: NoSpace("full")] * 5
+        with pytest.raises(NoSpace):
+            await file.write(LARGE)
+        files.storage.before.clear()
+        inode = files.meta.files[b"log"]
+        assert file.tell() == 0 and [one.end for one in inode.appends] == [len(LARGE)]
+        if then == "other bytes":
+            await file.write(b"x" * len(LARGE))
+            await file.write(b"small")
+        elif then == "nothing to write":
+            assert await file.write(b"") == 0 and file.tell() == 0
+        if then == "an end":
+            await file.close()
+        else:
+            await file.flush()
+        assert not inode.appends
+        await file.close()
+        rest = b"x" * len(LARGE) + b"small" if then == "other bytes" else b""
+        assert (await fs.read_file("/log")).lstrip(b"\0") == rest
+
+    play(scene, write_buffer_bytes=64 << 10)
+
+
+def test_a_large_append_is_repeated_where_the_buffer_would_have_room_for_it() -> None:
+    """The file has grown meanwhile, and the buffer ends with a chunk."""
+    room = 64 << 10
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/log", b"0123456789")
+        file, data = await fs.open("/log", "ab"), b"x" * (room - 5)
+        files.storage.before += [lambda *_: NoSpace("full")] * 5
+        with pytest.raises(NoSpace):
+            await file.write(data)
+        files.storage.before.clear()
+        async with await fs.open("/log", "ab") as other:
+            await other.write(b"o" * (room - 5))
+        await file.handle.refresh()
+        assert file.length == 2 * room
+        await file.write(data)
+        await file.close()
+        assert await fs.read_file("/log") == b"0123456789" + data + b"o" * (room - 5)
+
+    play(scene, write_buffer_bytes=room)
 
 
 def test_a_report_during_an_append_after_a_truncate_does_not_end_it() -> None:
