@@ -59,6 +59,9 @@ class _Living(Generic[T]):
 
 
 _ALL_OPEN_FILES: "_Living[OpenFiles]" = _Living()
+#: The closes that the garbage collector has begun, with the connection and the name of each file. It may have found the
+#: connection as well, so that nothing else refers to it.
+_BEGUN: "dict[loop_thread.Submitted[Exception | None], tuple[OpenFiles, str]]" = {}
 
 
 class OpenFiles:
@@ -73,9 +76,20 @@ class OpenFiles:
     def add(self, file: Closable | io.TextIOWrapper) -> None:
         self._files.add(file)
 
+    def close_later(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Begin to close a file, which the garbage collector has found: on the loop thread it cannot wait for that. An
+        error is logged."""
+        closing = loop_thread.shared().submit(_close(name, work))
+        _BEGUN[closing] = self, name
+        closing.add_done_callback(lambda done: _BEGUN.pop(done, None))
+
+    def _begun(self) -> dict["loop_thread.Submitted[Exception | None]", str]:
+        """The closes that `close_later` has begun, and their names."""
+        return {closing: name for closing, (files, name) in [*_BEGUN.items()] if files is self}
+
     def close_all(self) -> Exception | None:
-        """Close them all at the same time, because the end of a program waits only for a while. Returns the first
-        error, after all have been tried."""
+        """Close them all at the same time, because the end of a program waits only for a while, and wait for those that
+        are being closed. Returns the first error, after all have been tried."""
         if self._generation != loop_thread.generation():
             return None
         names: list[Any] = []
@@ -98,11 +112,17 @@ class OpenFiles:
                 except Exception as error:
                     errors.append(_logged(file.name, error))
             try:
-                if works:
-                    errors += loop_thread.run(_close_together(names, works))
+                if works or self._begun():
+                    errors += loop_thread.run(self._finish(names, works))
             except Exception as error:  # the program has waited long enough
-                errors += [_logged(name, error) for name in names]
+                errors += [_logged(name, error) for name in [*names, *self._begun().values()]]
         return next((error for error in errors if error is not None), None)
+
+    async def _finish(self, names: Sequence[Any], works: Sequence[Coroutine[Any, Any, None]]) -> list[Exception | None]:
+        found = await _close_together(names, works)
+        while begun := self._begun():
+            await asyncio.wait([asyncio.wrap_future(closing) for closing in begun])
+        return found
 
 
 class AsyncOpenFiles:
@@ -163,16 +183,17 @@ def _flush_text(file: io.TextIOWrapper, *, is_free: bool) -> None:
 
 async def _close_together(names: Sequence[Any], works: Sequence[Coroutine[Any, Any, None]]) -> list[Exception | None]:
     """Returns None or the error of each file."""
+    closes = (_close(name, work, loop_thread.EXIT_S) for name, work in zip(names, works, strict=True))
+    return await asyncio.gather(*closes)
 
-    async def close(name: Any, work: Coroutine[Any, Any, None]) -> Exception | None:
-        try:
-            async with asyncio.timeout(loop_thread.EXIT_S):
-                await work
-        except Exception as error:
-            return _logged(name, error)
-        return None
 
-    return await asyncio.gather(*map(close, names, works))
+async def _close(name: Any, work: Coroutine[Any, Any, None], limit_s: float | None = None) -> Exception | None:
+    try:
+        async with asyncio.timeout(limit_s):
+            await work
+    except Exception as error:
+        return _logged(name, error)
+    return None
 
 
 def _logged(name: Any, error: Exception) -> Exception:
@@ -182,6 +203,8 @@ def _logged(name: Any, error: Exception) -> Exception:
 
 def _close_all() -> None:
     for files in _ALL_OPEN_FILES.list():
+        files.close_all()
+    for files in {files for files, _ in [*_BEGUN.values()]}:
         files.close_all()
 
 

@@ -25,6 +25,9 @@ from threefs.env.shielded_wait import shielded
 
 T = TypeVar("T")
 
+#: Work that was submitted to the loop.
+Submitted = Future
+
 #: The time for storing unsaved data when the program ends. A cluster that does not answer must not keep the program.
 EXIT_S = 30.0
 _STOP_S = 2.0
@@ -109,12 +112,14 @@ class LoopThread:
                 waiting.exception()  # whoever would want it was cancelled
             raise
 
-    def submit(self, work: Coroutine[Any, Any, object]) -> None:
-        """Start `work` without waiting for it."""
+    def submit(self, work: Coroutine[Any, Any, T]) -> "Submitted[T]":
+        """Start `work` without waiting for it. Once the loop is closed, it is cancelled."""
         if self.loop.is_closed():
             work.close()
-            return
-        asyncio.run_coroutine_threadsafe(work, self.loop)
+            cancelled: Submitted[T] = Future()
+            cancelled.cancel()
+            return cancelled
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def call_soon(self, work: Callable[[], None]) -> None:
         """Call `work` on the loop, without waiting for it."""

@@ -23,8 +23,8 @@ class Connection(Protocol):
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run on the loop thread, and wait for the result."""
 
-    def _submit(self, work: Coroutine[Any, Any, object]) -> None:
-        """Start on the loop thread."""
+    def _close_later(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Start the work of closing a file on the loop thread."""
 
     def _call_soon(self, work: Callable[[], None]) -> None:
         """Call on the loop thread."""
@@ -221,7 +221,7 @@ class File(io.RawIOBase):
             self._file.drop_after_fork(closes=True)
         elif self._filesystem._inside_loop():  # the garbage collector may run there
             with self._lock:
-                self._filesystem._submit(self._end())
+                self._filesystem._close_later(self.name, self._end())
         else:
             self._run(self._end())
 

@@ -149,8 +149,9 @@ class FileSystem:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return loop_thread.run(work)
 
-    def _submit(self, work: Coroutine[Any, Any, object]) -> None:
-        loop_thread.shared().submit(work)
+    def _close_later(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        base = self if self._base is None else self._base
+        base._unclosed.close_later(name, work)
 
     def _call_soon(self, work: Callable[[], None]) -> None:
         loop_thread.shared().call_soon(work)

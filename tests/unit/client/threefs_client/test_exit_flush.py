@@ -16,6 +16,8 @@ from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
 
 from tests.harness.children import in_child
 from tests.harness.memory_cluster import MemoryFiles
+from threefs.env import loop_thread
+from threefs.errors import NoSpace
 
 
 class Left:
@@ -53,8 +55,7 @@ def test_a_call_that_does_not_end_keeps_no_text_file_open(monkeypatch: pytest.Mo
     """A program whose daemon thread waited for a lock on it never ended."""
     monkeypatch.setattr(exit_flush, "_BUSY_S", 0.1)
     memory, over, begun = MemoryFiles(), threading.Event(), threading.Event()
-    fs = FileSystem(("manager:1",), memory.options)
-    fs._connected = AsyncFileSystem(memory.context)
+    fs = _blocking(memory)
     busy, free = fs.open("/busy", "w"), fs.open("/free", "w")
 
     async def lock(**_: object) -> None:
@@ -110,6 +111,50 @@ def test_a_forgotten_file_object_is_not_kept() -> None:
     files.add(Left("a", ValueError("never")))
     gc.collect()
     assert files.close_all() is None
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["file", "connection"])
+def test_a_file_that_the_collector_has_found_is_waited_for(whole: bool) -> None:
+    """Its close was broken off at the end of the program, without a word."""
+    memory = MemoryFiles()
+    memory.storage.pause_s = lambda: 0.3
+    fs = _blocking(memory)
+    _drop_in_a_cycle(fs.open("/a", "wb"), fs if whole else None)
+    if whole:
+        del fs
+    loop_thread.run(_collect())
+    exit_flush._close_all()
+    assert memory.meta.files[b"a"].length == len(b"not lost")
+
+
+def test_a_file_that_the_collector_has_found_and_that_cannot_be_closed_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    memory = MemoryFiles()
+    memory.storage.before = [lambda *_: NoSpace("full")] * 5
+    fs = _blocking(memory)
+    _drop_in_a_cycle(fs.open("/a", "wb"))
+    loop_thread.run(_collect())
+    fs._unclosed.close_all()
+    (record,) = [one for one in caplog.records if "could not be closed" in one.getMessage()]
+    assert "/a" in record.getMessage() and "full" in record.getMessage()
+
+
+def _blocking(memory: MemoryFiles) -> FileSystem:
+    fs = FileSystem(("manager:1",), memory.options)
+    fs._connected = AsyncFileSystem(memory.context)
+    return fs
+
+
+def _drop_in_a_cycle(file: File, *others: object) -> None:
+    file.write(b"not lost")
+    cycle: list[object] = [file, *others]
+    cycle.append(cycle)
+
+
+async def _collect() -> None:
+    """The garbage collector runs where the loop runs."""
+    gc.collect()
 
 
 @pytest.mark.slow

@@ -122,10 +122,11 @@ def test_stop_cancels_what_runs() -> None:
         finally:
             ended.set()
 
-    thread.submit(forever())
+    submitted = thread.submit(forever())
     thread.run(name_of_thread())
     thread.stop()
-    assert ended.is_set()
+    assert ended.is_set() and submitted.cancelled()
+    assert thread.submit(forever()).cancelled(), "it comes too late"
 
 
 def test_a_forked_child_has_a_loop_of_its_own() -> None:
