@@ -1,15 +1,16 @@
 """Closes files that are still open for writing when their program, loop or connection ends, so that nothing is lost.
 
-A blocking program ends through `atexit`, or through the finalizers of `multiprocessing`. An asyncio program ends with
-its loop, which closes asynchronous generators last (`shutdown_asyncgens`, as in `asyncio.run`). One generator per
-connection waits here for that.
+A blocking program ends through `atexit`, or through the finalizers of `multiprocessing`. That closes also the asyncio
+files of its connections, as coroutines of fsspec have them. An asyncio program ends with its loop, which closes
+asynchronous generators last (`shutdown_asyncgens`, as in `asyncio.run`). One generator per connection waits here for
+that.
 """
 
 import asyncio
 import contextlib
 import io
 import weakref
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from threefs.env import loop_thread
@@ -62,6 +63,10 @@ _ALL_OPEN_FILES: "_Living[OpenFiles]" = _Living()
 #: The closes that the garbage collector has begun, with the connection and the name of each file. It may have found the
 #: connection as well, so that nothing else refers to it.
 _BEGUN: "dict[loop_thread.Submitted[Exception | None], tuple[OpenFiles, str]]" = {}
+
+
+#: Those of connections on the loop thread. A program may have forgotten its files, and the connection as well.
+_ON_LOOP_THREAD: "set[AsyncOpenFiles]" = set()
 
 
 class OpenFiles:
@@ -131,7 +136,8 @@ class AsyncOpenFiles:
 
     def __init__(self) -> None:
         self.closing = False  # no file may be opened any more
-        self._files: set[AsyncClosable] = set()
+        self._files: dict[AsyncClosable, Callable[[], Coroutine[Any, Any, None]]] = {}  # how each is closed
+        self._generation = loop_thread.generation()
         self._guard: AsyncGenerator[None, None] | None = None
 
     def check_open(self) -> None:
@@ -142,11 +148,20 @@ class AsyncOpenFiles:
     def add(self, file: AsyncClosable) -> None:
         """Raises ValueError if the connection is being closed: nobody would close the file."""
         self.check_open()
-        self._files.add(file)
+        self._files[file] = file.close
+
+    def close_by(self, file: AsyncClosable, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """If the program leaves the file open, `close` is called instead of its own method. In any thread."""
+        if file in self._files:
+            self._files[file] = close
 
     def discard(self, file: AsyncClosable) -> None:
         """The file is closed."""
-        self._files.discard(file)
+        self._files.pop(file, None)
+
+    def close_with_program(self) -> None:
+        """From now on the files, which are of the loop thread, are closed at the end of the program."""
+        _ON_LOOP_THREAD.add(self)
 
     async def close_with_loop(self) -> None:
         """From now on the files are closed when the running loop is shut down."""
@@ -156,20 +171,26 @@ class AsyncOpenFiles:
     async def close_all(self) -> None:
         """Close them now, and refuse others. Raises the first error, after all have been tried."""
         self.closing = True
+        _ON_LOOP_THREAD.discard(self)
         guard, self._guard = self._guard, None
-        if guard is not None:
-            await guard.aclose()
+        await (self.close_open() if guard is None else guard.aclose())
 
     async def _wait_for_shutdown(self) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
             self.closing = True
-            await self._close_all()
+            await self.close_open()
 
-    async def _close_all(self) -> None:
-        files = list(self._files)
-        for error in await _close_together([file.name for file in files], [file.close() for file in files]):
+    def names(self) -> list[str]:
+        """Of the files that are open. In any thread; in a forked child there are none."""
+        return [file.name for file in [*self._files]] if self._generation == loop_thread.generation() else []
+
+    async def close_open(self) -> None:
+        """Close those that are open now. Raises the first error, after all have been tried."""
+        files, self._files = self._files, {}
+        errors = await _close_together([file.name for file in files], [close() for close in files.values()])
+        for error in errors:
             if error is not None:
                 raise error
 
@@ -206,6 +227,19 @@ def _close_all() -> None:
         files.close_all()
     for files in {files for files, _ in [*_BEGUN.values()]}:
         files.close_all()
+    left = [files for files in [*_ON_LOOP_THREAD] if files.names()]
+    names = [name for files in left for name in files.names()]
+    if left:
+        try:
+            loop_thread.run(_close_left(left))
+        except Exception as error:  # the program has waited long enough
+            for name in names:
+                _logged(name, error)
+
+
+async def _close_left(left: Sequence[AsyncOpenFiles]) -> None:
+    """What fails is logged."""
+    await asyncio.gather(*(files.close_open() for files in left), return_exceptions=True)
 
 
 loop_thread.at_exit(_close_all)

@@ -435,6 +435,8 @@ class ThreefsFileSystem(ConnectedFileSystem):
         file, new = await self._run(
             lambda core: replacement.open_file(core, stripped, mode, parents=self.auto_mkdir, **chosen)
         )
+        if new is not None:
+            new.publish_if_left_open()  # not before: an open that was cancelled leaves the name alone
         return AsyncThreefsFile(stripped, file, new)
 
     async def _open_file(self, path: str, mode: str, *, autocommit: bool, **chosen: Any) -> ThreefsFile:

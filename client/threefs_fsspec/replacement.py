@@ -11,7 +11,7 @@ from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotFoun
 
 class Replacement:
     """An open file without a name, and the name that it will take. If neither `publish` nor `discard` is called, the
-    file goes with its process."""
+    file goes with its connection."""
 
     def __init__(self, core: AsyncFileSystem, file: AsyncFile, path: str, *, exclusive: bool) -> None:
         self.file = file
@@ -19,6 +19,10 @@ class Replacement:
         self._core = core
         self._path = path
         self._exclusive = exclusive
+
+    def publish_if_left_open(self) -> None:
+        """If nobody has closed the file when its connection ends, it takes its name. In any thread."""
+        self._core.open_files.close_by(self.file, self.publish)
 
     async def publish(self) -> None:
         """Make everything durable and visible under the name, in one step, and close the file.

@@ -111,6 +111,7 @@ class FileSystem:
                 if core is None:
                     made = loop_thread.shared().run(context.connect(self._managers, self._options))
                     core = self._connected = AsyncFileSystem(made, self._caller)
+                    core.open_files.close_with_program()
         return core
 
     def _check_outside(self) -> None:
@@ -132,6 +133,7 @@ class FileSystem:
         core = self._connected
         if core is None or core.context is not base.context:
             core = self._connected = AsyncFileSystem(base.context, self._caller)
+            core.open_files = base.open_files
         return core
 
     def _reset_after_fork(self) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 import io
 import pickle
+from posixpath import basename
 
 import pytest
-from threefs_fsspec import ThreefsFileSystem
+from threefs_fsspec import ThreefsFileSystem, replacement
 
 CONTENT = bytes(range(256)) * 10_000
 
@@ -65,3 +66,27 @@ def test_streams_of_coroutines_work_on_any_loop(threefs: ThreefsFileSystem, plac
             await threefs.open_async(f"{place}/a", "r")
 
     asyncio.run(main())
+
+
+def test_streams_of_coroutines_that_are_left_open_are_closed_with_the_connection(
+    threefs: ThreefsFileSystem, place: str
+) -> None:
+    """Nobody closed them: their bytes were lost. A new file takes its name, as one of a blocking program does."""
+    other = ThreefsFileSystem(threefs.address, timeout_s=29.0)  # another connection
+    threefs.pipe_file(f"{place}/cancelled", b"old")
+
+    async def main() -> None:
+        appended = await other.open_async(f"{place}/appended", "ab")
+        await appended.write(b"line")
+        for name in ("new", "closed"):
+            file = await other.open_async(f"{place}/{name}", "wb")
+            await file.write(b"new")
+        await file.close()
+        # An open whose result came too late.
+        await other._run(lambda core: replacement.open_file(core, f"{place}/cancelled", "wb", parents=False))
+
+    asyncio.run(main())
+    other.client.close()
+    names = ("appended", "new", "closed", "cancelled")
+    assert [threefs.cat_file(f"{place}/{name}") for name in names] == [b"line", b"new", b"new", b"old"]
+    assert sorted(map(basename, threefs.ls(place, detail=False))) == sorted(names)

@@ -8,10 +8,11 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
-from threefs_client import exit_flush
+from threefs_client import context, exit_flush
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.blocking.file import File
 from threefs_client.blocking.filesystem import FileSystem
+from threefs_client.context import ClientContext
 from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
 
 from tests.harness.children import in_child
@@ -233,3 +234,65 @@ async def test_the_end_of_a_connection_closes_what_is_open_and_tells_the_first_e
         await files.close_all()
     await files.close_all()
     assert [each.closed for each in left] == [1, 1]
+
+
+@pytest.mark.parametrize("user", [False, True], ids=["connection", "another user"])
+@pytest.mark.parametrize("end", ["program", "connection"])
+def test_asyncio_files_of_a_blocking_connection_are_closed_with_it(
+    monkeypatch: pytest.MonkeyPatch, end: str, user: bool
+) -> None:
+    """Nobody closed those that coroutines of fsspec had left open: their bytes were lost, and their sessions stayed."""
+    memory = MemoryFiles()
+    fs = _connecting(memory, monkeypatch)
+    loop_thread.run(_leave_open(fs.acting_as(7, 7) if user else fs))
+    if end == "connection":
+        fs.close()
+    else:
+        del fs
+        gc.collect()
+        in_child(exit_flush._close_all)
+        assert memory.meta.files[b"a"].length == 0, "a forked child leaves it"
+        exit_flush._close_all()
+    assert memory.meta.files[b"a"].length == len(b"not lost")
+    assert not memory.context.lease._holders, "no session stays"
+
+
+def test_files_of_a_connection_may_be_opened_while_the_program_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that go on get no error."""
+    fs = _connecting(MemoryFiles(), monkeypatch)
+    loop_thread.run(_leave_open(fs))
+    exit_flush._close_all()
+    fs.write_file("/b", b"another")
+    assert fs.read_file("/a") == b"not lost"
+    fs.close()
+
+
+def test_what_closes_a_file_may_be_chosen() -> None:
+    left, other, closed = Left("a"), Left("b"), Left("c")
+
+    async def program() -> None:
+        files = AsyncOpenFiles()
+        files.add(left)
+        files.close_by(left, other.close)
+        files.close_by(closed, closed.close)
+        await files.close_all()
+
+    asyncio.run(program())
+    assert (left.closed, other.closed, closed.closed) == (0, 1, 0)
+
+
+def _connecting(memory: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> FileSystem:
+    async def connect(*_: object) -> ClientContext:
+        return memory.context
+
+    async def close() -> None:
+        pass
+
+    monkeypatch.setattr(memory.cluster, "close", close, raising=False)
+    monkeypatch.setattr(context, "connect", connect)
+    return FileSystem(("manager:1",), memory.options)
+
+
+async def _leave_open(fs: FileSystem) -> None:
+    file = await (await fs.connected()).open("/a", "ab")
+    await file.write(b"not lost")
