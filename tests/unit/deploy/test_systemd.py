@@ -1,5 +1,6 @@
 """The units are what systemd understands, and leave little open."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -65,10 +66,33 @@ def test_the_backup_goes_to_a_disk_of_its_own() -> None:
     """Without it systemd would make the directory, on the disk whose loss it is made for."""
     text = (UNITS / BACKUP).read_text()
     directory = re.findall("^ExecStart=.* (/.*)$", text, re.MULTILINE)
-    assert directory == re.findall("^AssertPathIsMountPoint=(.*)$", text, re.MULTILINE)
-    assert directory == re.findall("^RequiresMountsFor=(.*)$", text, re.MULTILINE)
+    assert directory == re.findall(r"^ExecStartPre=\+/usr/bin/mountpoint -q (.*)$", text, re.MULTILINE)
+    assert directory == re.findall("^ReadWritePaths=(.*)$", text, re.MULTILINE)
     for line in ("Type=notify", "Restart=always", "User=threefs", "ProtectSystem=strict", "EnvironmentFile=/etc"):
         assert f"\n{line}" in text, line
+
+
+@pytest.mark.parametrize(
+    ("service", "directory", "mount"),
+    [
+        ("threefs-storage@disk1.service", "/srv/threefs/disk1", "srv-threefs-disk1.mount"),
+        (BACKUP, "/var/lib/threefs/backup", "var-lib-threefs-backup.mount"),
+    ],
+)
+def test_a_disk_that_comes_late_is_mounted_by_the_next_start(
+    service: str, directory: str, mount: str, root: Path
+) -> None:
+    """A unit that requires the mount, also because of StateDirectory=, fails by its dependency in a boot without the
+    disk, and systemd never starts such a one again."""
+    loaded = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(root / service)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SYSTEMD_LOG_LEVEL": "debug"},
+    ).stdout
+    unit = loaded[loaded.index(f"-> Unit {service}:") :].partition("\n\t-> Unit ")[0]
+    assert f"RequiresMountsFor: {directory} " not in unit and f"Requires: {mount} " not in unit, unit
+    assert f"\tWants: {mount} " in unit and f"\tAfter: {mount} " in unit, unit
 
 
 def test_the_backup_answers_prometheus_if_its_file_names_a_port() -> None:
