@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -9,19 +10,24 @@ from pathlib import Path
 
 import pytest
 
-UNITS = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
+ROOT = Path(__file__).resolve().parents[3]
+UNITS = ROOT / "deploy" / "systemd"
 SERVICES = ("threefs-manager.service", "threefs-meta.service", "threefs-storage@.service")
 BACKUP = "threefs-backup.service"
 #: 0 is closed, 10 is open.
 MOST_EXPOSED = 2.5
 
 
+def need(program: str) -> None:
+    if shutil.which(program) is None:
+        print(f"skipped: {program} is not installed")
+        pytest.skip(f"{program} is not installed")
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A file system with the units and the programs that they start, for nobody to run."""
-    if shutil.which("systemd-analyze") is None:
-        print("skipped: systemd-analyze is not installed")
-        pytest.skip("systemd-analyze is not installed")
+    need("systemd-analyze")
     units = tmp_path / "etc" / "systemd" / "system"
     units.mkdir(parents=True)
     for unit in UNITS.iterdir():
@@ -105,8 +111,34 @@ def test_the_backup_answers_prometheus_if_its_file_names_a_port() -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_they_are_watched_and_come_back(service: str) -> None:
     text = (UNITS / service).read_text()
-    for line in ("Type=notify", "Restart=always", "WatchdogSec=30", "User=threefs", "PartOf=threefs.target"):
+    for line in ("Type=notify", "Restart=always", "WatchdogSec=30", "User=threefs"):
         assert f"\n{line}\n" in text, line
+
+
+@pytest.mark.parametrize("service", [*SERVICES, BACKUP])
+def test_the_target_stops_them_and_starts_them_again(service: str) -> None:
+    text = (UNITS / service).read_text()
+    assert "\nPartOf=threefs.target\n" in text
+    assert re.search(r"^WantedBy=.*\bthreefs\.target$", text, re.MULTILINE)
+
+
+def test_the_page_about_removing_disables_all_of_them(tmp_path: Path) -> None:
+    """`systemctl disable` takes no pattern, and says that only on standard error. What it leaves are links of targets
+    to units that are gone."""
+    need("systemctl")
+    units = tmp_path / "etc" / "systemd" / "system"
+    shutil.copytree(UNITS, units)
+    disks = ("threefs-storage@disk1", "threefs-storage@disk2")
+    enable(tmp_path, "enable", "threefs.target", *disks, *(name for name in (*SERVICES, BACKUP) if "@" not in name))
+    assert any(path.is_symlink() for path in units.rglob("threefs-storage@disk2*")), "it was enabled"
+    (command,) = re.findall("^    systemctl disable (.*)$", (ROOT / "docs" / "uninstall.md").read_text(), re.MULTILINE)
+    enable(tmp_path, "disable", *shlex.split(command))
+    assert not [path for path in units.rglob("threefs*") if path.is_symlink()]
+
+
+def enable(root: Path, verb: str, *units: str) -> None:
+    """`systemctl enable` or `disable`, of a machine that does not run."""
+    subprocess.run(["systemctl", f"--root={root}", verb, *units], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(
