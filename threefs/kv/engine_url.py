@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import grpc
 
 from threefs.env.clock import CLOCK, Clock
+from threefs.env.directory_lock import check_owner
 from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import InvalidSettings, NotFound
 from threefs.kv.engine_api import DurableEngine
@@ -92,9 +93,13 @@ async def open_engine(url: EngineUrl, *, clock: Clock = CLOCK, sync_policy: Sync
 
 
 def require(url: EngineUrl) -> None:
-    """Check that an embedded store exists, because opening would make an empty one. Raises NotFound."""
-    if url.scheme == "rocks" and not (_directory(url) / "CURRENT").is_file():
+    """Check that an embedded store exists, because opening would make an empty one, and that it is this user's, because
+    opening makes files that its service must be able to open. Raises NotFound, PermissionDenied."""
+    if url.scheme != "rocks":
+        return
+    if not (_directory(url) / "CURRENT").is_file():
         raise NotFound(f"there is no store in {_directory(url)}; name the directory kv in the data_dir of a service")
+    check_owner(_directory(url))
 
 
 def _directory(url: EngineUrl) -> Path:

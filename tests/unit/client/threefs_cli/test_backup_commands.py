@@ -1,5 +1,6 @@
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from threefs_cli.main import main
 from tests.harness.backups import Source, restored
 from tests.harness.chain_harness import until
 from tests.harness.clocks import SteppedClock
+from tests.harness.other_user import NOBODY, needs_root
 from tests.harness.processes import environment
 from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK
@@ -126,6 +128,19 @@ def test_what_a_local_cluster_has_lost_is_restored(backup: Path, tmp_path: Path)
     (home / "meta" / "data" / "kv").rename(tmp_path / "moved")
     told = json.loads(run("restore", str(backup), "--dir", str(home), "--json"))
     assert [one["store"] for one in told["restored"]] == ["meta"]
+
+
+@needs_root
+def test_a_store_of_another_user_is_not_restored_by_root(backup: Path, tmp_path: Path) -> None:
+    """Its service runs as that user, and could not open what root has made."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    os.chown(data, NOBODY, NOBODY)
+    arguments = ("restore", str(backup), "--store", "manager", "--data-dir", str(data))
+    assert f"{data} belongs to user {NOBODY}" in run(*arguments, code=1)
+    assert not list(data.iterdir())
+    os.chown(data, 0, 0)
+    run(*arguments)
 
 
 def test_what_cannot_be_is_said(backup: Path, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from threefs_cli.main import main
 
+from tests.harness.other_user import NOBODY, needs_root
 from tests.harness.processes import environment
 from threefs.kv import dump as dumps
 from threefs.kv.engine_api import Pair
@@ -24,6 +26,17 @@ def make_store(directory: Path, value: bytes) -> str:
 
     asyncio.run(work())
     return f"rocks://{directory}"
+
+
+@needs_root
+def test_the_store_of_another_user_is_not_opened_by_root(tmp_path: Path) -> None:
+    """Its service runs as that user, and could not write to the files that root has made."""
+    store = make_store(tmp_path / "kv", b"a")
+    for path in (tmp_path / "kv", *(tmp_path / "kv").iterdir()):
+        os.chown(path, NOBODY, NOBODY)
+    found = CliRunner().invoke(main, ["meta", "dump", "--engine", store, str(tmp_path / "dump")])
+    assert found.exit_code == 1 and f"belongs to user {NOBODY}" in found.output
+    assert {path.stat().st_uid for path in (tmp_path / "kv").iterdir()} == {NOBODY}
 
 
 @pytest.mark.processes
