@@ -219,7 +219,7 @@ def _check_verify(job: Job) -> None:
         raise InvalidArgument("verify needs one block size: each block carries a checksum of its own")
     if job.block_sizes[0] < MIN_VERIFIED_BYTES or job.block_sizes[0] % 8:
         raise InvalidArgument(f"verify needs blocks of at least {MIN_VERIFIED_BYTES} bytes, in multiples of 8")
-    if job.writes and job["filename"] and job.processes > 1:
+    if job.processes > 1 and _writes_one_verified_file(job):
         raise InvalidArgument("verify cannot judge a file that several processes write: leave filename out")
     blocks = job.file_bytes // job.block_sizes[0] * job.files
     if blocks > MAX_VERIFIED_BLOCKS:
@@ -229,6 +229,20 @@ def _check_verify(job: Job) -> None:
             f"verify has one operation on a block at a time, so iodepth={job.depth} is too much for {blocks} blocks: "
             "lower iodepth, or raise size"
         )
+
+
+def _writes_one_verified_file(job: Job) -> bool:
+    """Whether all processes write to one file. A checksum of a block does not tell who of them wrote it last."""
+    return bool(job["verify"] and job.writes and job["filename"])
+
+
+def check_on_hosts(jobs: Sequence[Job], hosts: int) -> None:
+    """Raises InvalidArgument, if several hosts are to run a job that only one can run."""
+    for job in jobs:
+        if hosts > 1 and _writes_one_verified_file(job):
+            raise InvalidArgument(
+                f"job {job.name!r}: verify cannot judge a file that several hosts write: leave filename out"
+            )
 
 
 def phases(jobs: Sequence[Job]) -> list[list[int]]:

@@ -32,7 +32,7 @@ from threefs.rpc.server import Server
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs_bench.load import fio_report, job_file
 from threefs_bench.load.fio_report import Entry
-from threefs_bench.load.job import Job
+from threefs_bench.load.job import Job, check_on_hosts
 from threefs_bench.load.options import MAX_PROCESSES
 from threefs_bench.load.runner import STATES, Run, Runner, Snapshot
 
@@ -227,6 +227,8 @@ class RemoteRun:
     def __init__(
         self, hosts: Sequence[str], jobs: Sequence[Job], progress: Callable[[Snapshot], None], *, key: str = ""
     ) -> None:
+        """Raises InvalidArgument."""
+        check_on_hosts(jobs, len(hosts))
         self._addresses = [address_of(host) for host in hosts]
         self._jobs = jobs
         self._progress = progress

@@ -49,6 +49,16 @@ async def test_two_hosts_do_the_same_job_on_files_of_their_own(tmp_path: Path) -
         await server.stop()
 
 
+def test_hosts_do_not_verify_what_others_of_them_write(tmp_path: Path) -> None:
+    """Each found what another one had written into their file, and called it corrupt."""
+    shared = jobs(tmp_path, "rw=write\nfilename=x\nverify=crc32c")
+    with pytest.raises(InvalidArgument, match="job 'a': verify cannot judge a file that several hosts write"):
+        RemoteRun(["a", "b"], shared, ignore, key=KEY)
+    RemoteRun(["a"], shared, ignore, key=KEY)
+    RemoteRun(["a", "b"], jobs(tmp_path, "rw=write\nverify=crc32c"), ignore, key=KEY)
+    RemoteRun(["a", "b"], jobs(tmp_path, "rw=read\nfilename=x\nverify=crc32c"), ignore, key=KEY)
+
+
 async def test_without_the_key_nothing_runs(tmp_path: Path) -> None:
     server = LoadServer(KEY, directory=tmp_path)
     address = await server.start("127.0.0.1", 0)
