@@ -1,10 +1,11 @@
 """Load from many hosts: a service on each, which runs jobs that a client sends it as JSON over the framed protocol.
 
-    Start  jobs           the processes are prepared
-    Poll   release, stop  how far the run is; in the end the number of its entries
-    Fetch  entry          one entry of the report
+    Start  jobs                  the processes are prepared
+    Poll   release, stop, leave  how far the run is; in the end the number of its entries
+    Fetch  entry                 one entry of the report
 
-The client proves that it has the cluster's key before anything else. A run ends when its client is silent.
+The client proves that it has the cluster's key before anything else. A run ends when its client is silent. Another one
+begins when the client has fetched all entries, is silent, or leaves them: it may be waiting for other hosts.
 """
 
 import json
@@ -99,6 +100,8 @@ class LoadServer:
         self._snapshot = Snapshot()
         self._failure = ""
         self._outcome: tuple[list[Entry], Run] | None = None
+        self._unfetched: set[int] = set()  # entries of the outcome
+        self._left = False  # the client wants no figures any more
         self._heard_s = 0.0
         for method, handler in ((START, self._start), (POLL, self._poll), (FETCH, self._fetch)):
             self._server.serve(method, handler)
@@ -118,7 +121,7 @@ class LoadServer:
 
     async def _start(self, message: StringValue) -> StringValue:
         fields = decode(message)
-        if self._runner is not None:
+        if self._runner is not None or self._is_kept():
             raise Overloaded("a run is in progress here; wait for its end, or stop its client")
         found = fields.get("jobs")
         if not isinstance(found, list) or not 0 < len(found) <= _MAX_JOBS:
@@ -130,10 +133,15 @@ class LoadServer:
         for job in jobs:
             self._check_allowed(job, host)
         self._jobs, self._outcome, self._failure, self._snapshot = jobs, None, "", Snapshot()
+        self._unfetched, self._left = set(), False
         self._run_id, self._heard_s = RANDOM.token(8).hex(), CLOCK.monotonic()
         self._runner = Runner(jobs, self._keep, host=host, key_file=self._key_file, hold=True)
         self._tasks.run("load server: run", self._run(self._runner))
         return encode({"run": self._run_id})
+
+    def _is_kept(self) -> bool:
+        """Whether the client of a run that has ended may still fetch figures."""
+        return bool(self._unfetched) and not self._left and CLOCK.monotonic() - self._heard_s <= SILENCE_S
 
     def _check_allowed(self, job: Job, host: str) -> None:
         """Raises AccessDenied for files outside of the directory that is allowed, links included."""
@@ -153,6 +161,7 @@ class LoadServer:
         try:
             run = await runner.run()
             self._outcome = fio_report.entries(self._jobs, run), run
+            self._unfetched = set(range(len(self._outcome[0])))
         except (ThreefsError, OSError) as error:
             self._failure = str(error)
         except Exception as error:  # a client waits for figures or a failure
@@ -176,6 +185,8 @@ class LoadServer:
                 self._runner.stop()
             elif fields.get("release") and self._snapshot.ready:
                 self._runner.release()
+        if fields.get("leave"):
+            self._left = True
         answer: Fields = {"snapshot": self._snapshot.as_json(), "done": self._runner is None, "failure": self._failure}
         if self._outcome is not None:
             answer |= {"entries": len(self._outcome[0]), "services": self._outcome[1].services}
@@ -186,6 +197,8 @@ class LoadServer:
         number = fields.get("entry")
         if self._outcome is None or not isinstance(number, int) or not 0 <= number < len(self._outcome[0]):
             raise NotFound(f"there is no entry {number!r} of this run")
+        self._heard_s = CLOCK.monotonic()
+        self._unfetched.discard(number)
         return encode(self._outcome[0][number].as_json())
 
     def _of_this_run(self, message: StringValue) -> Fields:
@@ -292,7 +305,7 @@ class RemoteRun:
 
     async def _give_up(self, address: str, run: str) -> None:
         try:
-            await self._call(address, POLL, {"run": run, "stop": True})
+            await self._call(address, POLL, {"run": run, "stop": True, "leave": True})
         except ThreefsError:
             return  # it stops by itself
 

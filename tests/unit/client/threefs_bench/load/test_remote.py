@@ -124,6 +124,41 @@ async def test_one_run_at_a_time_and_a_stop_brings_the_figures(tmp_path: Path) -
     await server.stop()
 
 
+async def test_a_run_is_kept_until_its_client_has_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client fetches nothing before all of its hosts are done. The next client of a host that is done first took
+    the place of the figures, and its load was in those of the other hosts."""
+    server = LoadServer(KEY, directory=tmp_path)
+    address = await server.start("127.0.0.1", 0)
+    sent = {"jobs": [{"given": dict(job.given), "inherited": dict(job.inherited)} for job in jobs(tmp_path)]}
+    first = RemoteRun([address], [], ignore, key=KEY)
+
+    async def ended_run() -> dict[str, Any]:
+        run = {"run": (await first._call(address, remote.START, sent))["run"]}
+        while not (await first._call(address, remote.POLL, {**run, "release": True}))["done"]:
+            await asyncio.sleep(0.05)
+        return run
+
+    async def next_run() -> None:
+        await RemoteRun([address], jobs(tmp_path), ignore, key=KEY).run()
+
+    run = await ended_run()
+    with pytest.raises(Overloaded, match="in progress"):
+        await next_run()
+    assert "result" in await first._call(address, remote.FETCH, {**run, "entry": 0})
+    await next_run()
+    await first._give_up(address, (await ended_run())["run"])
+    left = (await first._call(address, remote.START, sent))["run"]
+    await first._give_up(address, left)
+    while server._runner is not None:
+        await asyncio.sleep(0.05)
+    await next_run()
+    await ended_run()
+    monkeypatch.setattr(remote, "SILENCE_S", 0.0)
+    await next_run()
+    await first._peers.close()
+    await server.stop()
+
+
 async def test_a_run_that_breaks_off_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("a bug")
