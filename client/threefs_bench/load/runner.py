@@ -36,7 +36,7 @@ class Snapshot:
     phases: int = 1
     state: str = "prepare"  # that of the slowest process: prepare, ramp, run, verify, end
     fraction: float = 0.0  # of this phase
-    ready: bool = False  # all processes of the first phase are prepared, and wait for `release`
+    ready: bool = False  # all processes of this phase are prepared, and wait for `release`
     prepared: int = 0  # bytes, or names
     counts: dict[str, list[int]] = field(default_factory=dict)  # kind -> operations, bytes
 
@@ -156,7 +156,7 @@ class Runner:
         stall_s: float = STALL_S,
         hold: bool = False,
     ) -> None:
-        """With `hold` the load begins when `release` is called, for several hosts that begin together."""
+        """With `hold` the load of each phase begins when `release` is called, for several hosts that begin together."""
         total = sum(job.processes for job in jobs)
         if total > MAX_PROCESSES:
             raise InvalidArgument(f"all jobs together have {total} processes, and {MAX_PROCESSES} are the most")
@@ -165,7 +165,7 @@ class Runner:
         self._host = host
         self._key_file = key_file
         self._stall_s = stall_s
-        self._held = hold
+        self._hold = hold
         self._stopped = self._stalled = False
         self._processes: list[_Process] = []
         self._meter = ServiceMeter(())
@@ -198,7 +198,7 @@ class Runner:
 
     def release(self) -> None:
         """Let the processes begin, which are all prepared."""
-        self._held = self._snapshot.ready = False
+        self._snapshot.ready = False
         for process in self._processes:
             process.tell("stop" if self._stopped else "go")
 
@@ -236,7 +236,7 @@ class Runner:
     def _changed(self, process: _Process, event: str) -> None:
         if event == "ready":
             self._waiting -= 1
-            if not self._waiting and self._held:
+            if not self._waiting and self._hold and not self._stopped:
                 self._snapshot.ready = True
             elif not self._waiting:
                 self.release()

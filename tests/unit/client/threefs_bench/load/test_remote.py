@@ -49,6 +49,18 @@ async def test_two_hosts_do_the_same_job_on_files_of_their_own(tmp_path: Path) -
         await server.stop()
 
 
+async def test_two_hosts_begin_each_phase_together(tmp_path: Path) -> None:
+    servers = [LoadServer(KEY, directory=tmp_path) for _ in range(2)]
+    addresses = [await server.start("127.0.0.1", 0) for server in servers]
+    phases = [*jobs(tmp_path), *jobs(tmp_path, "rw=read\nstonewall")]
+    snapshots: list[Snapshot] = []
+    entries, _ = await RemoteRun(addresses, phases, snapshots.append, key=KEY).run()
+    assert [entry.result.operations for entry in entries] == [16] * 4
+    assert {snapshot.phase for snapshot in snapshots if snapshot.ready} == {0, 1}
+    for server in servers:
+        await server.stop()
+
+
 def test_hosts_do_not_verify_what_others_of_them_write(tmp_path: Path) -> None:
     """Each found what another one had written into their file, and called it corrupt."""
     shared = jobs(tmp_path, "rw=write\nfilename=x\nverify=crc32c")

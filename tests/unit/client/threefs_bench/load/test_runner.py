@@ -70,20 +70,23 @@ async def test_a_stop_keeps_the_figures(tmp_path: Path) -> None:
     assert a.operations > 0 and not a.errno and not b
 
 
-async def test_a_held_run_waits_for_its_release(tmp_path: Path) -> None:
-    jobs = job_file.parse_text(f"[a]\nioengine=posix\ndirectory={tmp_path}\nsize=64k\nrw=write", "x")
-    ready = asyncio.Event()
+async def test_each_phase_of_a_held_run_waits_for_its_release(tmp_path: Path) -> None:
+    """Else a fast host would read while a slow one still writes."""
+    text = "[a]\nsize=64k\nrw=write\n[b]\nstonewall\nsize=64k\nrw=write"
+    jobs = job_file.parse_text(text, "x", {"ioengine": "posix", "directory": str(tmp_path)})
+    ready = [asyncio.Event(), asyncio.Event()]
 
     def show(snapshot: Snapshot) -> None:
         if snapshot.ready:
-            ready.set()
+            ready[snapshot.phase].set()
 
     made = Runner(jobs, show, hold=True)
     running = asyncio.create_task(made.run())
-    await ready.wait()
-    assert not (tmp_path / "a.0.0").stat().st_size and not running.done()
-    made.release()
-    assert (await running).results[0][0].operations == 16
+    for name, each in zip("ab", ready, strict=True):
+        await asyncio.wait([running, waiting := asyncio.create_task(each.wait())], return_when=asyncio.FIRST_COMPLETED)
+        assert waiting.done() and not (tmp_path / f"{name}.0.0").stat().st_size
+        made.release()
+    assert [result.operations for (result,) in (await running).results] == [16, 16]
 
 
 async def test_a_run_that_stands_still_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
