@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from threefs_cli.processes import child_environment
 
 from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK
+from threefs.env.process_tuning import raise_descriptor_limit
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs_bench.load.job import Job, phases
 from threefs_bench.load.load_engine import Assignment
@@ -26,6 +28,9 @@ STALL_S = 300.0
 #: A process that was told to stop, and goes on, is killed.
 GRACE_S = 30.0
 _EIO = 5
+#: The pipes of a process, and what else is open here.
+_FILES_OF_PROCESS = 3
+_SPARE_FILES = 64
 
 
 @dataclass
@@ -173,8 +178,10 @@ class Runner:
         self._snapshot = Snapshot()
 
     async def run(self) -> Run:
+        """Raises InvalidArgument for more processes than this one may have pipes to, and OSError."""
         run = Run([[] for _ in self._jobs])
         numbers = phases(self._jobs)
+        _make_room(max(sum(self._jobs[number].processes for number in members) for members in numbers))
         for phase, members in enumerate(numbers):
             if self._stopped:
                 break
@@ -218,6 +225,8 @@ class Runner:
             async with asyncio.TaskGroup() as group:
                 for process in self._processes:
                     group.create_task(process.follow())
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
         finally:
             await cancel_and_wait(watch)
         self._report()
@@ -282,3 +291,15 @@ class Runner:
                 before = snapshot.counts.get(kind, [0, 0])
                 snapshot.counts[kind] = [before[0] + operations, before[1] + transferred]
         self._progress(snapshot)
+
+
+def _make_room(processes: int) -> None:
+    """Open files of this process for the pipes to others. It is asked before, because the event loop has no words for
+    the error of a pipe."""
+    raise_descriptor_limit()
+    needed, most = processes * _FILES_OF_PROCESS + _SPARE_FILES, os.sysconf("SC_OPEN_MAX")
+    if needed > most:
+        raise InvalidArgument(
+            f"{processes} processes at once need {needed} open files here, and {most} are allowed: raise `ulimit -n`, "
+            "or lower numjobs"
+        )

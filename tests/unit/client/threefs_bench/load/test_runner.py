@@ -1,11 +1,17 @@
 import asyncio
+import errno
 import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from threefs_bench.load import job_file, runner
+from threefs_bench.load import command, job_file, runner
 from threefs_bench.load.runner import Run, Runner, Snapshot
 
+from tests.harness.processes import environment
 from threefs.errors import InvalidArgument
 
 pytestmark = pytest.mark.processes
@@ -131,6 +137,31 @@ async def test_a_ramp_that_transfers_is_no_standstill(tmp_path: Path) -> None:
 async def test_a_host_that_waits_for_others_does_not_stand_still(tmp_path: Path) -> None:
     found = await standing_still("[a]\nsize=64k", tmp_path, "prepare", hold=True)
     assert not found.results[0][0].errno and found.results[0][0].operations == 16
+
+
+@pytest.mark.parametrize(("soft", "hard", "code"), [(40, 4096, 0), (40, 99, command.MISUSED)])
+def test_the_limit_of_open_files_is_raised_or_said(soft: int, hard: int, code: int, tmp_path: Path) -> None:
+    """Each process has three pipes. The run ended with a traceback where there was none for the next process."""
+    words = ["--name=a", "--ioengine=posix", f"--directory={tmp_path}", "--size=64k", "--numjobs=12"]
+    found = subprocess.run(
+        [sys.executable, "-m", "threefs_bench.load.command", *words],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert found.returncode == code, found.stderr
+    said = "Error: 12 processes at once need 100 open files here, and 99 are allowed: raise `ulimit -n`"
+    assert not code or found.stderr.startswith(said), found.stderr
+
+
+async def test_a_process_that_cannot_be_started_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*command: str, **options: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    with pytest.raises(BlockingIOError, match="temporarily unavailable"):
+        await run("[a]\nsize=64k\nnumjobs=2", tmp_path)
 
 
 def test_processes_are_bounded() -> None:
