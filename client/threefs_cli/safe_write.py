@@ -39,7 +39,7 @@ class SafeWriter:
 
         Its owner may use a new one in any case; `finish_directory` takes that away if `mode` does not permit it.
         """
-        with self._open_parent(path) as (parent, name):
+        with self._open_parent(path) as (parent, name), with_filename(path, instead=True):
             made = True
             try:
                 os.mkdir(name, mode & _PERMISSIONS | OWNER_ACCESS, dir_fd=parent)
@@ -50,7 +50,7 @@ class SafeWriter:
 
     def finish_directory(self, path: str, mode: int) -> None:
         """Take from the owner of a directory that was made what `mode` does not permit. Raises OSError."""
-        with self._open_parent(path) as (parent, name):
+        with self._open_parent(path) as (parent, name), with_filename(path, instead=True):
             directory = self._open_subdirectory(name, parent, path)
             try:
                 os.fchmod(directory, os.fstat(directory).st_mode & (mode | ~OWNER_ACCESS))
@@ -59,7 +59,7 @@ class SafeWriter:
 
     def make_symlink(self, target: str, path: str) -> None:
         """Make a symbolic link; it replaces an existing file or link. Raises OSError."""
-        with self._open_parent(path) as (parent, name):
+        with self._open_parent(path) as (parent, name), with_filename(path, instead=True):
             temporary = self._temporary_name()
             os.symlink(target, temporary, dir_fd=parent)
             self._replace(temporary, name, parent)
@@ -70,7 +70,7 @@ class SafeWriter:
 
         Raises OSError.
         """
-        with self._open_parent(path) as (parent, name), with_filename(path):
+        with self._open_parent(path) as (parent, name), with_filename(path, instead=True):
             special = _open_special(name, parent) if self._special_files else None
             if special is not None:
                 with open(special, "wb", buffering=0):
@@ -92,10 +92,10 @@ class SafeWriter:
     def _replace(self, temporary: str, name: str, parent: int) -> None:
         try:
             os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-        except OSError as error:
+        except OSError:
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=parent)
-            raise OSError(error.errno, error.strerror, name) from None
+            raise
 
     def _temporary_name(self) -> str:
         return f".get-{self._random.token(8).hex()}"
@@ -107,7 +107,8 @@ class SafeWriter:
         directory = os.open(self._base or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in parts:
-                below = self._open_subdirectory(part, directory, path)
+                with with_filename(path, instead=True):
+                    below = self._open_subdirectory(part, directory, path)
                 os.close(directory)
                 directory = below
             yield directory, name

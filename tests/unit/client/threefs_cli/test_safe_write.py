@@ -82,11 +82,26 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(writer: SafeWriter, tm
         raise RuntimeError
     assert (out / "file").read_text() == "old" and os.listdir(out) == ["file"]
     (out / "directory").mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(IsADirectoryError, match=f"{out}/directory"):
         write(writer, out / "directory")
     with pytest.raises(IsADirectoryError):
         writer.make_symlink("x", str(out / "directory"))
     assert sorted(os.listdir(out)) == ["directory", "file"]
+
+
+@pytest.mark.parametrize("path", ["/proc/x", "/proc/sys/x", "/proc/none/x"])
+def test_errors_name_the_file_that_the_user_has_named(path: str) -> None:
+    """Nobody knows the temporary name, and the last name alone does not say where."""
+    writer = SafeWriter("/proc")
+    attempts: list[Callable[[], object]] = [
+        lambda: write(writer, Path(path)),
+        lambda: writer.make_symlink("target", path),
+        lambda: writer.make_directory(path, 0o755),
+    ]
+    for work in attempts:
+        with pytest.raises(OSError) as failure:
+            work()
+        assert (failure.value.filename, failure.value.filename2) == (path, None)
 
 
 def test_a_pipe_is_written_to_only_if_it_was_named_in_full(tmp_path: Path) -> None:
