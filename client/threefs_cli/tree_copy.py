@@ -6,7 +6,6 @@ The event loop never waits for the local disk: aiofiles uses it in threads.
 import asyncio
 import errno
 import os
-import stat
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import replace
@@ -24,6 +23,7 @@ from threefs.env import standard_streams
 from threefs.env.disk import run_to_completion
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, InvalidArgument, LimitExceeded, NotADirectory, NotFound, ThreefsError
+from threefs_cli import special_file
 from threefs_cli.local_tree import LocalFile, LocalTree, permissions
 from threefs_cli.remote_tree import RemoteFile, RemoteTree
 from threefs_cli.safe_open import open_file
@@ -78,9 +78,14 @@ async def put_stream(fs: AsyncFileSystem, source: BinaryIO, destination: str) ->
 async def get(fs: AsyncFileSystem, tree: RemoteTree, progress: CopyProgress, *, named_in_full: bool = False) -> None:
     """Copy a tree of the cluster out. Each existing file is replaced in one step, when the new one is whole.
 
-    A device as destination is written to, if the user has `named_in_full`.
+    A device or pipe as destination is written to, if the user has `named_in_full`.
     """
-    writer = SafeWriter(tree.base, special_files=named_in_full and not tree.directories)
+    if named_in_full and not tree.directories:
+        (file,) = tree.files
+        if await wrap(special_file.is_special)(file.destination):
+            await _get_to_special(fs, file, progress)
+            return
+    writer = SafeWriter(tree.base)
     if tree.directories and tree.base:
         await _make_directories(tree.base, exist_ok=True)
     make_directory, make_symlink = wrap(writer.make_directory), wrap(writer.make_symlink)
@@ -299,12 +304,11 @@ async def _get_large(fs: AsyncFileSystem, writer: SafeWriter, file: RemoteFile, 
         _open_remote(fs, file) as (remote, file),
         _in_thread(writer.new_file(file.destination, file.mode)) as local,
     ):
-        regular = stat.S_ISREG(os.fstat(local).st_mode)
         length_bytes = file.length_bytes
-        pieces = await _remote_data(remote, length_bytes) if regular else list(_pieces(length_bytes))
+        pieces = await _remote_data(remote, length_bytes)
         length_then = remote.length  # it may have become shorter since it was listed
         jobs = (_get_piece(fs, remote, local, offset, size, progress) for offset, size in pieces)
-        await gather_bounded(jobs, PIECES_AT_ONCE if regular else 1)
+        await gather_bounded(jobs, PIECES_AT_ONCE)
         if _end(pieces) < (length := min(length_bytes, length_then)):
             await _to_its_end(os.ftruncate, local, length)
     progress(1, length_bytes - sum(size for _, size in pieces))
@@ -314,17 +318,23 @@ async def _get_piece(
     fs: AsyncFileSystem, remote: AsyncFile, local: int, offset: int, size: int, progress: CopyProgress
 ) -> None:
     (view,) = await fs.read_batch([(remote, offset, size)])
-    regular = stat.S_ISREG(os.fstat(local).st_mode)
-    await _to_its_end(_write_all, local, view, offset if regular else None)
+    await _to_its_end(_write_all, local, view, offset)
     progress(0, len(view))
 
 
-def _write_all(file: int, view: memoryview, offset: int | None = None) -> None:
-    """Without an offset, behind what was written before."""
+def _write_all(file: int, view: memoryview, offset: int = 0) -> None:
     done = 0
     while done < len(view):
-        rest = view[done:]
-        done += os.write(file, rest) if offset is None else os.pwrite(file, rest, offset + done)
+        done += os.pwrite(file, view[done:], offset + done)
+
+
+async def _get_to_special(fs: AsyncFileSystem, file: RemoteFile, progress: CopyProgress) -> None:
+    async with _open_remote(fs, file) as (remote, file), special_file.opened(file.destination) as sink:
+        for offset, size in _pieces(file.length_bytes):
+            (view,) = await fs.read_batch([(remote, offset, size)])
+            await standard_streams.write(sink, view)
+            progress(0, len(view))
+    progress(1, 0)
 
 
 def _read_piece(file: int, size: int, offset: int) -> memoryview:

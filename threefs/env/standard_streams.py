@@ -51,7 +51,7 @@ async def pieces(source: BinaryIO) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def write(sink: BinaryIO, content: bytes) -> None:
+async def write(sink: BinaryIO, content: bytes | memoryview) -> None:
     """Write everything to a stream. Raises OSError."""
     try:
         file, rest = sink.fileno(), memoryview(content)

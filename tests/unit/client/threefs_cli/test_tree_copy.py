@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from threefs_cli import tree_copy
-from threefs_cli.remote_tree import RemoteFile
+from threefs_cli.remote_tree import RemoteFile, RemoteTree
 from threefs_cli.safe_write import SafeWriter
 from threefs_cli.tree_copy import gather_bounded
 from threefs_client.async_filesystem import AsyncFileSystem
@@ -101,6 +101,30 @@ def test_a_file_that_was_cut_since_it_was_listed_does_not_end_in_zeros(tmp_path:
         await fs.truncate("/a", 5)
         await tree_copy._get_large(fs, SafeWriter(str(tmp_path)), found, lambda files, size: None)
         assert (tmp_path / "a").read_bytes() == b"x" * 5
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_copy_to_a_pipe_that_nobody_reads_can_be_interrupted(tmp_path: Path) -> None:
+    """It would hang if it could not. With a reader it brings everything."""
+    content = os.urandom(5 * _PIECE // 2)
+    os.mkfifo(tmp_path / "pipe")
+
+    async def run() -> None:
+        fs = AsyncFileSystem(MemoryFiles().context)
+        await fs.write_file("/a", content)
+        tree = RemoteTree(bases={str(tmp_path)})
+        tree.files.append(RemoteFile("/a", str(tmp_path / "pipe"), (await fs.stat("/a")).inode, len(content), 0o644))
+
+        async def get() -> None:
+            await tree_copy.get(fs, tree, lambda files, size: None, named_in_full=True)
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(get(), 0.05)
+        reading = asyncio.create_task(asyncio.to_thread((tmp_path / "pipe").read_bytes))
+        await get()
+        assert await reading == content
 
     asyncio.run(run())
 
