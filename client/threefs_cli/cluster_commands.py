@@ -145,8 +145,9 @@ def _show_up(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:
 
 async def _run_in_foreground(cluster: LocalCluster) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         await cluster.watch(lambda line: click.echo(line, err=True), stop.is_set)
     finally:

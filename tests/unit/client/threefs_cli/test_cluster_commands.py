@@ -1,0 +1,58 @@
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from threefs_cli import cluster_commands
+
+
+class WatchedCluster:
+    """Runs until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.watched, self.is_down = asyncio.Event(), False
+
+    async def watch(self, progress: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+        self.watched.set()
+        while not stopped():
+            await asyncio.sleep(0.01)
+
+    async def down(self) -> None:
+        self.is_down = True
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Those of the test run, which no signal ends meanwhile."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, lambda *received: None) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+async def ends_on(*numbers: signal.Signals, wait_s: float = 10) -> bool:
+    cluster = WatchedCluster()
+    running = asyncio.create_task(cluster_commands._run_in_foreground(cast(Any, cluster)))
+    await cluster.watched.wait()
+    for number in numbers:
+        os.kill(os.getpid(), number)
+    await asyncio.wait([running], timeout=wait_s)
+    ended = running.done()
+    running.cancel()
+    await asyncio.wait([running])
+    return ended and cluster.is_down
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_cluster_in_the_foreground_is_stopped_with_its_command(number: signal.Signals) -> None:
+    """SIGHUP: the terminal was closed."""
+    assert await ends_on(number)
+
+
+async def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert not await ends_on(signal.SIGHUP, wait_s=0.1)
+    assert await ends_on(signal.SIGHUP, signal.SIGTERM)
