@@ -149,26 +149,33 @@ def _opened(descriptor: int | None, name: str) -> Iterator[BinaryIO]:
 async def _copy(
     selector: ClusterSelector, tree: LocalTree | RemoteTree, copy: Callable[[CopyProgress], Awaitable[None]]
 ) -> None:
-    """Copy with a progress bar, and print a summary."""
+    """Copy with a progress bar, and print a summary. A file may have another length by now than when it was listed."""
+    length_bytes = 0
+
+    def count(files: int, size: int) -> None:
+        nonlocal length_bytes
+        length_bytes += size
+        show(files, size)
+
     start = CLOCK.monotonic()
-    with _progress(tree, quiet=selector.as_json) as moved:
-        await copy(moved)
+    with _progress(tree, quiet=selector.as_json) as show:
+        await copy(count)
     seconds = max(CLOCK.monotonic() - start, 1e-6)
     directories = tree.directories if isinstance(tree.directories, int) else len(tree.directories)
     facts = {
         "files": len(tree.files),
         "directories": directories,
         "symlinks": len(tree.symlinks),
-        "length_bytes": tree.length_bytes,
+        "length_bytes": length_bytes,
         "seconds": round(seconds, 3),
         "skipped": tree.skipped,
     }
     if selector.as_json:
         output.print_json(facts)
     else:
-        rate = output.size(tree.length_bytes / seconds)
+        rate = output.size(length_bytes / seconds)
         files = output.count_of(len(tree.files), "file", "files")
-        click.echo(f"{files}, {output.size(tree.length_bytes)} in {seconds:.1f} s ({rate}/s)")
+        click.echo(f"{files}, {output.size(length_bytes)} in {seconds:.1f} s ({rate}/s)")
 
 
 @contextmanager
