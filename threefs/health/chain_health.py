@@ -190,5 +190,28 @@ def stuck_copies(answers: Answers) -> Iterator[Reason]:
             )
 
 
+def chains_in_one_domain(answers: Answers) -> Iterator[Reason]:
+    """Chains with two members in one domain, though there are domains enough. Chains that change are left out."""
+    rows = answers.nodes(pb.STORAGE)
+    domain_of = {row.node.node_id: row.node.domain for row in rows}
+    usable = {row.node.domain for row in rows if row.alive and not row.node.draining}
+    changing = {move.chain_id for move in answers.status.moves}
+    found = []
+    for chain in answers.status.chains:
+        domains = [domain_of.get(answers.node_of(member.target_id), "") for member in chain.members]
+        shared = sorted({domain for domain in domains if domain and domains.count(domain) > 1})
+        if shared and len(domains) <= len(usable) and chain.chain_id not in changing:
+            found.append(f"chain {chain.chain_id} in {', '.join(shared)}")
+    if found:
+        yield Reason(
+            "copies_in_one_domain",
+            Severity.WARN,
+            f"{count_chains(len(found))} several copies in one failure domain, which may fail together: "
+            + listed(found),
+            "`threefs rebalance` parts them as far as disks of other domains have room; if it moves nothing, add nodes "
+            "in other domains",
+        )
+
+
 def count_chains(count: int) -> str:
     return count_of(count, "chain has", "chains have")

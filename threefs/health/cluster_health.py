@@ -187,6 +187,7 @@ CHECKS: tuple[Callable[[Answers], Iterator[Reason]], ...] = (
     chain_health.stuck_moves,
     chain_health.stuck_drains,
     chain_health.stuck_copies,
+    chain_health.chains_in_one_domain,
     several_releases,
     clock_rates,
     configuration_health.lagging_processes,

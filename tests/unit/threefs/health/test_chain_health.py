@@ -5,6 +5,7 @@ import pytest
 from tests.harness.cluster_status import chain, found_in, routing_of, sound
 from threefs.health import chain_health
 from threefs.health.answers import Answers
+from threefs.health.verdict import Severity
 from threefs.wire import manager_pb2 as pb
 
 S, O, Y, L = pb.SERVING, pb.OFFLINE, pb.SYNCING, pb.LASTSRV  # noqa: E741
@@ -72,6 +73,22 @@ def test_a_target_whose_disk_is_full_needs_room_and_no_start(minimum: int) -> No
     status.chains[1].CopyFrom(chain(2, S, O, S) if minimum == 1 else chain(2, S, O))
     (reason,) = (each for each in found_in(status) if each.code.startswith("chain_"))
     assert reason.advice.startswith("remove files") and other not in reason.advice
+
+
+def test_copies_in_one_failure_domain_are_reported_while_there_are_domains_enough() -> None:
+    status = sound()
+    status.nodes.add(node=pb.Node(node_id=4, kind=pb.STORAGE, address="host:4", domain="rack-1"), alive=True)
+    status.nodes[-1].release = "0.2.0"
+    status.chains[1].members[1].target_id = 402
+    (found,) = found_in(status)
+    assert (found.code, found.severity) == ("copies_in_one_domain", Severity.WARN)
+    assert found.summary.endswith("several copies in one failure domain, which may fail together: chain 2 in rack-1")
+    assert "threefs rebalance" in found.advice
+    status.moves.add(chain_id=2, added_target=1_000_000_001, added_node=2, removed_target=402)
+    assert found_in(status) == []
+    del status.moves[:]
+    status.nodes[1].node.domain = "rack-1"
+    assert found_in(status) == [], "three copies cannot be apart in two domains"
 
 
 def test_long_lists_are_cut() -> None:

@@ -64,17 +64,54 @@ def test_a_draining_disk_becomes_empty_and_only_its_targets_move() -> None:
     assert max(load(after).values()) - min(load(after).values()) <= 1
 
 
-def test_chains_with_two_targets_in_one_domain_are_the_first_that_a_new_disk_parts() -> None:
-    """Nothing else parts them when all disks have their share."""
-    domains = {NodeId(n): f"rack-{n % 3}" for n in range(1, 7)}
-    disks = [Disk(node, domain) for node, domain in domains.items()]
-    groups = balance(fill(disks, 3, 12), domains)
-    chains, _ = settle({ChainId(n): group for n, group in enumerate(groups, 1)}, domains, {NodeId(4)}, level=False)
-    assert in_one_domain(chains, domains), "the other disk of the rack has its share"
-    domains[NodeId(7)] = "rack-1"
-    del domains[NodeId(4)]
-    after, moved = settle(chains, domains, (), level=True)
+def test_what_drains_stays_in_its_domain_where_the_other_chains_of_it_have_no_other_one() -> None:
+    """The other disk of the rack carries more than its share of all disks."""
+    chains, domains = racks(3, 2, replicas=3, targets=12)
+    after, moved = settle(chains, domains, {NodeId(4)}, level=False)
     assert moved == 12 and not in_one_domain(after, domains)
+
+
+@pytest.mark.parametrize(("count", "replicas"), [(2, 2), (3, 3)])
+def test_a_disk_more_in_one_of_equal_racks_brings_no_copies_together(count: int, replicas: int) -> None:
+    """Equal shares of all disks would: the larger rack would have more targets than there are chains."""
+    chains, domains = racks(count, 4, replicas=replicas, targets=10)
+    domains[NodeId(99)] = "rack-1"
+    after, _ = settle(chains, domains, (), level=True)
+    assert not in_one_domain(after, domains)
+    counts = {rack: [load(after)[node] for node in domains if domains[node] == rack] for rack in domains.values()}
+    assert load(after)[NodeId(99)] == 8 and all(max(each) - min(each) <= 1 for each in counts.values())
+
+
+def test_a_disk_added_beside_another_one_takes_half_of_what_that_one_has() -> None:
+    """Three copies in three domains: nothing else may come to it."""
+    chains, domains = made(3, 3, 4)
+    domains[NodeId(4)] = domains[NodeId(1)]
+    after, moved = settle(chains, domains, (), level=True)
+    assert moved == 2 and load(after) == {1: 2, 2: 4, 3: 4, 4: 2}
+
+
+def test_chains_with_two_targets_in_one_domain_are_parted_also_where_all_disks_have_their_share() -> None:
+    domains = {NodeId(n): f"rack-{n % 2}" for n in range(1, 5)}
+    chains = {ChainId(1): [NodeId(1), NodeId(3)], ChainId(2): [NodeId(2), NodeId(4)]}
+    assert in_one_domain(chains, domains) == [1, 2]
+    after, _ = settle(chains, domains, (), level=True)
+    assert not in_one_domain(after, domains) and set(load(after).values()) == {1}
+
+
+def test_a_new_disk_parts_first_the_chains_with_two_targets_in_one_domain() -> None:
+    domains = {NodeId(1): "a", NodeId(2): "a", NodeId(3): "b", NodeId(4): "c"}
+    chains = {ChainId(1): [NodeId(1), NodeId(3)], ChainId(2): [NodeId(1), NodeId(2)]}
+    shifts = plan_shifts(chains, domains, takers=list(domains), draining=(), level=True)
+    assert shifts == [Shift(ChainId(2), NodeId(1), NodeId(4))]
+
+
+def racks(count: int, disks: int, *, replicas: int, targets: int) -> tuple[Chains, dict[NodeId, str]]:
+    """So many racks of so many disks, and chains that have one target in each."""
+    domains = {NodeId(n): f"rack-{n % count}" for n in range(1, count * disks + 1)}
+    plan = [Disk(node, domain) for node, domain in domains.items()]
+    chains = {ChainId(n): group for n, group in enumerate(balance(fill(plan, replicas, targets), domains), 1)}
+    assert not in_one_domain(chains, domains)
+    return chains, domains
 
 
 def in_one_domain(chains: Chains, domains: Mapping[NodeId, str]) -> list[ChainId]:
@@ -120,6 +157,64 @@ def test_any_cluster_becomes_even_with_few_moves(
     least = sum(max(0, have - each - (place < rest)) for place, have in enumerate(fullest))
     least += sum(held[node] for node in draining)
     assert least <= moved <= 2 * least  # chains whose disks are all full make a target move twice
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> tuple[Chains, dict[NodeId, str]]:
+    """Chains of any disks, in any domains: also several of one chain in one, and too few domains."""
+    nodes = [NodeId(n) for n in range(1, draw(st.integers(2, 7)) + 1)]
+    domains = {node: draw(st.sampled_from("abcd")) for node in nodes}
+    members = st.lists(st.sampled_from(nodes), min_size=1, max_size=min(3, len(nodes)), unique=True)
+    return {ChainId(n): draw(members) for n in range(1, draw(st.integers(1, 12)) + 1)}, domains
+
+
+def near(members: Collection[NodeId], domains: Mapping[NodeId, str]) -> int:
+    """How many targets of a chain share a domain with another one before them."""
+    return len(members) - len({domains[node] for node in members})
+
+
+@given(crowds(), st.booleans(), st.data())
+def test_no_shift_brings_copies_together_while_a_disk_apart_has_room(
+    cluster: tuple[Chains, dict[NodeId, str]], level: bool, data: st.DataObject
+) -> None:
+    """Also plans come to an end: none makes what another one undoes."""
+    chains, domains = cluster
+    draining = data.draw(st.sets(st.sampled_from(sorted(domains))))
+    takers = data.draw(st.sets(st.sampled_from(sorted(domains)))) - draining
+    small = data.draw(st.sets(st.tuples(st.sampled_from(sorted(chains)), st.sampled_from(sorted(domains)))))
+
+    def disks_apart(chain_id: ChainId, members: Collection[NodeId]) -> list[NodeId]:
+        """Those that could take a target of the chain, in a domain where these are not."""
+        occupied = {domains[node] for node in members}
+        return [n for n in sorted(takers) if domains[n] not in occupied and (chain_id, n) not in small]
+
+    seen: list[Chains] = []
+    while shifts := plan_shifts(
+        chains,
+        domains,
+        takers=takers,
+        draining=draining,
+        level=level,
+        has_room=lambda chain_id, node: (chain_id, node) not in small,
+    ):
+        assert chains not in seen, "plans come to an end"
+        seen.append(chains)
+        after = apply(chains, shifts)
+        for shift in shifts:
+            members = chains[shift.chain_id]
+            if shared(after[shift.chain_id], domains) > shared(members, domains):
+                assert shift.source in draining
+                assert not disks_apart(shift.chain_id, [node for node in members if node != shift.source])
+        chains = after
+    for chain_id in in_one_domain(chains, domains) if level else ():
+        members = chains[chain_id]
+        close = [n for n in members if shared([m for m in members if m != n], domains) < shared(members, domains)]
+        assert not disks_apart(chain_id, members) or takers.isdisjoint(close), "a rebalance parts what it can"
+
+
+def shared(members: Collection[NodeId], domains: Mapping[NodeId, str]) -> int:
+    """How many targets of a chain are in the domain of another one before them."""
+    return len(members) - len({domains[node] for node in members})
 
 
 def test_a_disk_that_carries_one_more_has_few_targets_of_other_tables() -> None:
