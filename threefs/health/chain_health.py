@@ -156,27 +156,25 @@ def stuck_moves(answers: Answers) -> Iterator[Reason]:
 
 
 def stuck_drains(answers: Answers) -> Iterator[Reason]:
-    """Nodes that drain, have targets, and no target of any node is on its way: the manager finds no place for them."""
-    if answers.status.moves:
-        return
-    members = [member.target_id for chain in answers.status.chains for member in chain.members]
+    """Nodes that drain, and have targets that do not move: the manager finds no place for them."""
+    resting = _resting_chains(answers)
+    members = [member.target_id for chain in resting for member in chain.members]
     for row in answers.nodes(pb.STORAGE):
         left = sum(answers.node_of(target) == row.node.node_id for target in members) if row.node.draining else 0
         if left:
             yield Reason(
                 "drain_stuck",
                 Severity.WARN,
-                f"{node_name(row.node)} drains, but none of its {count_of(left, 'target', 'targets')} moves",
+                f"{node_name(row.node)} drains, but "
+                + count_of(left, "of its targets does not move", "of its targets do not move"),
                 "start or add nodes that can take them, then look again after T "
                 f"({answers.lease_s:g} s); or keep them: `threefs node undrain {row.node.node_id}`",
             )
 
 
 def stuck_copies(answers: Answers) -> Iterator[Reason]:
-    """Chains that are to have more copies, and no target of any is on its way: the manager finds no place for them."""
-    if answers.status.moves:
-        return
-    members = {chain.chain_id: len(chain.members) for chain in answers.status.chains}
+    """Chains that are to have more copies, and get none: the manager finds no place for them."""
+    members = {chain.chain_id: len(chain.members) for chain in _resting_chains(answers)}
     for table in answers.status.tables:
         lacking = sum(members.get(chain, table.replicas) < table.replicas for chain in table.chains)
         if lacking:
@@ -188,6 +186,27 @@ def stuck_copies(answers: Answers) -> Iterator[Reason]:
                 f"remove files or add nodes that can take them, then look again after T ({answers.lease_s:g} s); or "
                 f"ask for fewer: `threefs table set-replicas {table.table_id}`",
             )
+
+
+def _resting_chains(answers: Answers) -> list[pb.Chain]:
+    """The chains that no move is planned for, though the manager plans moves now. It does not as long as one proceeds,
+    and one that waits may wait for ever."""
+    move_of = {move.chain_id: move for move in answers.status.moves}
+    chains = answers.status.chains
+    if any(_proceeds(move_of[chain.chain_id], chain) for chain in chains if chain.chain_id in move_of):
+        return []
+    return [chain for chain in chains if chain.chain_id not in move_of]
+
+
+def _proceeds(move: pb.Move, chain: pb.Chain) -> bool:
+    """Whether other moves are planned only after this one, as the manager judges by what it tells of the chain."""
+    states = {member.target_id: member.state for member in chain.members}
+    if pb.SERVING not in states.values():
+        return False
+    if not move.added_target:
+        return states.get(move.removed_target) != pb.SERVING or set(states.values()) == {pb.SERVING}
+    added = states.get(move.added_target, pb.SYNCING)  # it has not begun
+    return added != pb.SERVING and (added == pb.SYNCING or pb.SYNCING not in states.values())
 
 
 def chains_in_one_domain(answers: Answers) -> Iterator[Reason]:

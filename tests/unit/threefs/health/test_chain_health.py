@@ -43,6 +43,38 @@ def test_copies_that_are_being_added_or_removed_are_no_reason() -> None:
     assert found_in(status) == []
 
 
+@pytest.mark.parametrize(
+    ("added", "states", "is_reported"),
+    [
+        (0, (S, S, S), False),
+        (0, (S, S, O), False),
+        (0, (O, S, S), True),
+        (404, (S, S, S), False),
+        (401, (S, S, S, Y), False),
+        (401, (S, S, S, O), False),
+        (401, (S, S, Y, O), True),
+        (401, (S, S, S, S), True),
+        (401, (L, O, O, O), True),
+    ],
+)
+def test_a_move_that_waits_hides_no_drain_that_is_stuck(
+    added: int, states: tuple[pb.PublicState, ...], is_reported: bool
+) -> None:
+    """While one proceeds, the moves of the node may only be not planned yet."""
+    status = sound()
+    status.nodes[2].node.draining = True
+    status.tables[0].replicas = 3
+    status.chains[0].CopyFrom(chain(1, *states))
+    del status.chains[1].members[0]
+    status.moves.add(chain_id=1, added_target=added, added_node=4 if added else 0, removed_target=301)
+    found = {reason.code: reason for reason in found_in(status) if reason.code.endswith("_stuck")}
+    found.pop("moves_stuck", None)
+    assert set(found) == ({"drain_stuck", "copies_stuck"} if is_reported else set())
+    if is_reported:
+        assert "1 of its targets does not move" in found["drain_stuck"].summary
+        assert "1 chain has fewer copies than the 3" in found["copies_stuck"].summary
+
+
 def test_a_target_that_was_held_and_is_replaced_is_not_waited_for() -> None:
     """Its record stays until its node answers, which may never be: nothing could be brought back into service."""
     answers = Answers(sound(), routing_of(sound()))

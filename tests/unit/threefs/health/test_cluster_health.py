@@ -367,7 +367,7 @@ WARN, ERR = Severity.WARN, Severity.ERR
             "(it fails)",
             "threefs config rollback",
         ),
-        (drains, "drain_stuck", WARN, "drains, but none of its 2 targets moves", "threefs node undrain 3"),
+        (drains, "drain_stuck", WARN, "drains, but 2 of its targets do not move", "threefs node undrain 3"),
         (
             wants_a_copy_more,
             "copies_stuck",
