@@ -15,7 +15,6 @@ from threefs.env.disk import LEAVING, Disk
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TargetId
-from threefs.kv.rocksdb_store import tells_of_disk
 from threefs.kv.table import Table
 from threefs.routing import Chain, Routing
 from threefs.routing import Target as RoutedTarget
@@ -23,6 +22,7 @@ from threefs.wire import manager_pb2
 from threefs_storage.chain import kept_version
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.engine_settings import EngineSettings
+from threefs_storage.engine.failures import is_exhaustion
 from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
@@ -245,8 +245,8 @@ class Targets:
             with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
                 await target.engine.close()
             target.attach_engine(await self._engine(target.target_id, target.chain))
-        except (DiskFailed, Unavailable) as error:
-            if tells_of_disk(error):
+        except (Corrupt, DiskFailed, Unavailable) as error:
+            if not is_exhaustion(error):
                 target.engine.fail(error, even_closed=True)
             raise
         finally:
@@ -263,8 +263,9 @@ class Targets:
         target.apply_chain(target.chain)
 
     def _disk_failed(self, disk: str, error: ThreefsError) -> None:
-        """Fail all targets on that disk. A damaged table is no failure of the disk: the other targets go on."""
-        if isinstance(error, Corrupt) or disk in self._failed_disks:
+        """Fail all targets on that disk. A damaged table is no failure of the disk, nor one that found no descriptors:
+        the other targets go on."""
+        if isinstance(error, Corrupt) or is_exhaustion(error) or disk in self._failed_disks:
             return
         self._failed_disks[disk] = error
         for target in self:
@@ -444,6 +445,6 @@ def report_of(target: Target) -> manager_pb2.TargetReport:
         scrub_interval_ms=round(target.scrub_interval_s * 1000),
         sync_progress=target.sync_progress,
         lost_chunks=len(target.engine.lost_chunks),
-        read_only=target.full or target.engine.read_only is not None,
+        read_only=(target.full and not target.has_failed) or target.engine.read_only is not None,
         failure=failure.message[:MAX_FAILURE_CHARS] if failure is not None else "",
     )

@@ -259,6 +259,22 @@ def test_nor_does_a_full_one_that_is_opened_again_in_place(said: str) -> None:
     simulate(main())
 
 
+def test_a_table_that_finds_no_descriptor_fails_no_other_target_of_the_disk() -> None:
+    """All targets of the process failed, until it was started again."""
+
+    async def main() -> None:
+        async with opened(new_disk(), EngineSettings()) as targets:
+            await targets.open(routing_of(1, 2))
+            one, other = targets
+            one.engine.fail(error_of(OSError("While open a file for appending: Too many open files"), "the table"))
+            assert one.has_failed and one.leaving
+            assert not other.has_failed and not other.leaving
+            other.engine.fail(DiskFailed("input/output error"))
+            assert isinstance(one.engine.failure, DiskFailed), "it is not opened again on that disk"
+
+    simulate(main())
+
+
 def test_a_target_that_a_move_brings_to_a_disk_that_has_failed_has_failed() -> None:
     async def main() -> None:
         async with opened(new_disk(), EngineSettings()) as targets:

@@ -28,6 +28,7 @@ _MAX_MERGE_BYTES = 512 << 20
 LONG_LOG_BYTES = 4 << 20
 _IN_USE = "is in use by another process"
 _NOT_OF_DISK = (_IN_USE, *map(os.strerror, EXHAUSTED))
+_FAILED_SYNC = re.compile("While f(data)?sync")
 _FULL_DISK = tuple(map(os.strerror, FULL_DISK))
 _UNREADABLE_SECTOR = re.compile(rf"While pread .*\.sst: {os.strerror(errno.EIO)}")
 _MERGED_FILES = "level0_file_num_compaction_trigger"
@@ -212,9 +213,9 @@ def _options(keep_logs: bool = False, merges: bool = True) -> Options:
 
 
 def tells_of_disk(error: ThreefsError) -> bool:
-    """Whether a table could not be opened because of its disk, and not because it is open already, or because this
-    process has no descriptors or no memory left."""
-    return not any(said in error.message for said in _NOT_OF_DISK)
+    """Whether a table has failed because of its disk, and not because it is open already, or because this process has
+    no descriptors or no memory left. After a sync without memory, what was to reach the disk may be forgotten."""
+    return bool(_FAILED_SYNC.search(error.message)) or not any(said in error.message for said in _NOT_OF_DISK)
 
 
 def error_of(error: Exception, table: str, *, only_copy: bool = False) -> ThreefsError:

@@ -27,7 +27,6 @@ from threefs.errors import (
     TooFewReplicas,
     Unavailable,
 )
-from threefs.kv.rocksdb_store import tells_of_disk
 from threefs.rpc.methods import FORWARD_STAGED, FORWARD_VERSIONS, STAGE_AHEAD, WRITE
 from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.server import Server
@@ -38,6 +37,7 @@ from threefs_storage.chain.craq import Craq, WriteResult
 from threefs_storage.chain.early_staging import EarlyStaging
 from threefs_storage.chain.shared_messages import SharedMessages
 from threefs_storage.engine.exactly_once import MAX_ENTRIES
+from threefs_storage.engine.failures import is_exhaustion
 from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery, refusal, too_few
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
@@ -218,7 +218,7 @@ class Writes:
             return
         if target.engine.failure is not None or (write.version and isinstance(error, NoSpace)):
             self._target_recovery.on_no_space(target)
-        elif write.version and _is_exhaustion(error):
+        elif write.version and is_exhaustion(error):
             self._target_recovery.on_exhausted(target)
 
     def _without_files(self, target: Target, error: ThreefsError) -> ThreefsError:
@@ -226,7 +226,7 @@ class Writes:
         shown = self._cluster.routing.shown_target(target.target_id)
         if isinstance(error, DiskFailed):
             return DiskFailed(f"the disk of {shown} failed; `threefs status` says how")
-        if _is_exhaustion(error):
+        if is_exhaustion(error):
             return Unavailable(f"the process of {shown} has no descriptors or no memory left")
         return error
 
@@ -245,11 +245,6 @@ def _most_in_flight(hops: int | None) -> int:
     and find room when there is none for the others (see `Server.make_room`)."""
     part = 4 if hops is None else min(hops, MAX_HOPS)
     return _MAX_IN_FLIGHT - _MAX_IN_FLIGHT * part // 16
-
-
-def _is_exhaustion(error: ThreefsError) -> bool:
-    """Whether this process has no descriptors or no memory left."""
-    return isinstance(error, Unavailable) and not tells_of_disk(error)
 
 
 def _done(result: WriteResult) -> pb.ChunkWriteResult:

@@ -32,6 +32,7 @@ from threefs_storage.engine.chunk_record import Block, Record, Version, decode
 from threefs_storage.engine.chunk_writer import ChunkWriter, Written, lost_version
 from threefs_storage.engine.content_plan import Check, Kind, Update, check_order, plan, replacement, with_pending
 from threefs_storage.engine.engine_settings import EngineSettings
+from threefs_storage.engine.failures import outranks
 from threefs_storage.engine.fold import ChunkFolder
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.record_store import LOGICAL_TIME, RecordStore, RecordTable, base_version, live_version
@@ -320,12 +321,11 @@ class ChunkEngine:
             self._writer.torn.add(block)
 
     def fail(self, error: ThreefsError, *, even_closed: bool = False) -> None:
-        """Take no more changes. The first error counts, but the disk's replaces that of a table, and both NoSpace. What
-        is met in the files of a closed store says nothing of the disk; other errors of it count `even_closed`."""
+        """Take no more changes. The first error counts, unless a later one outranks it. What is met in the files of a
+        closed store says nothing of the disk; other errors of it count `even_closed`."""
         if self._closed and not even_closed:
             return
-        replaced = NoSpace if isinstance(error, Corrupt) else (NoSpace, Corrupt)
-        if self.failure is None or (isinstance(self.failure, replaced) and not isinstance(error, NoSpace)):
+        if self.failure is None or outranks(error, self.failure):
             self.failure = error
             if not isinstance(error, NoSpace):
                 self.on_failure(error)

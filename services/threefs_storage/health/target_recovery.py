@@ -18,7 +18,8 @@ in seconds. As long as the disk says that it has room, what a longer log needs i
 of a quota, the log is kept short as well.
 
 A target without descriptors or memory leaves its chain in the same way, and returns after a while. Its disk has room,
-so it gives nothing up; and its store stays open, because to open it takes more descriptors.
+so it gives nothing up; and its store stays open, because to open it takes more descriptors. Only where its table has
+met that itself, the table refuses all work until it is opened again.
 
 A damaged table cannot be mended. It goes to quarantine when the store is opened again. A full disk gives up what is in
 quarantine: else the new store might never have room for all that the old one had.
@@ -38,6 +39,7 @@ from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError
 from threefs.ids import TargetId
 from threefs.routing import PublicState
 from threefs_storage.engine.block_files import Space
+from threefs_storage.engine.failures import is_exhaustion
 from threefs_storage.health.quarantine import has_other_copy
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
@@ -129,11 +131,13 @@ class TargetRecovery:
                     _LOG.info("a full target cannot return yet", target=target.target_id, error=str(error))
                     if isinstance(error, DiskFailed):  # room was tried on it
                         target.engine.fail(error)
-            for target in self._damaged():
+            for target in self._without_table():
                 try:
                     await self._return(target)
                 except ThreefsError as error:
-                    _LOG.warning("a damaged target cannot return yet", target=target.target_id, error=str(error))
+                    _LOG.warning(
+                        "a target whose table has failed cannot return yet", target=target.target_id, error=str(error)
+                    )
                     if isinstance(error, NoSpace):  # what it had may fill the disk, in quarantine
                         await self._drop_quarantined()
 
@@ -161,17 +165,21 @@ class TargetRecovery:
         except ThreefsError as error:
             _LOG.info("a log cannot be shortened now", target=target.target_id, error=str(error))
 
-    def _damaged(self) -> Iterable[Target]:
-        """Those whose table has failed, though their disk has not. Where no other member may have what they have, a
-        table that is damaged stays as it is, but it may only have lost what was not durable: that is tried seldom."""
-        damaged = [target for target in self._targets if isinstance(target.engine.failure, Corrupt)]
-        tried_before = self._clock.monotonic() - _ALONE_S
-        return [
-            target
-            for target in damaged
-            if has_other_copy(target.chain, target.target_id)
-            or self._tried_at.get(target.target_id, -math.inf) < tried_before
-        ]
+    def _without_table(self) -> Iterable[Target]:
+        """Those whose table has failed, though their disk has not, and that are opened again now. Where no other member
+        may have what they have, a table that is damaged stays as it is, but it may only have lost what was not durable:
+        that is tried seldom."""
+        return [target for target in self._targets if self._is_opened_again(target)]
+
+    def _is_opened_again(self, target: Target) -> bool:
+        is_damaged = isinstance(target.engine.failure, Corrupt)
+        if not is_damaged and not is_exhaustion(target.engine.failure):
+            return False
+        if is_damaged and has_other_copy(target.chain, target.target_id):
+            return True
+        if is_damaged or _is_needed_for_reads(target):
+            return self._tried_at.get(target.target_id, -math.inf) < self._clock.monotonic() - _ALONE_S
+        return self._may_look(target)
 
     def _full(self) -> Iterable[Target]:
         return [t for t in self._targets if not t.has_failed and (t.full or t.engine.read_only is not None)]
@@ -210,7 +218,8 @@ class TargetRecovery:
         """Whether a target without room was out of its chain for so long that it may ask what was removed, or one
         without descriptors may try whether there are some."""
         now = self._clock.monotonic()
-        if target.state is not PublicState.OFFLINE or target.is_closed or target.engine.failure is not None:
+        is_as_it_was = not target.is_closed and target.engine.failure is None
+        if target.state is not PublicState.OFFLINE or not (is_as_it_was or is_exhaustion(target.engine.failure)):
             return False
         times, since = self._returns.setdefault(target.target_id, (0, now))
         if now < since + _away_s(target, times):
@@ -241,7 +250,8 @@ class TargetRecovery:
 
 def _away_s(target: Target, times: int) -> float:
     """How long a target is away that has returned so often."""
-    stops_writes = target.exhausted and len(target.chain.serving) < target.min_replicas
+    is_exhausted = target.exhausted or is_exhaustion(target.engine.failure)
+    stops_writes = is_exhausted and len(target.chain.serving) < target.min_replicas
     return (_AWAY_FROM_WRITES if stops_writes else _AWAY).limit_s(times)
 
 

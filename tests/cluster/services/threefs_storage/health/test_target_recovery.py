@@ -3,9 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import errno
-import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,7 @@ from tests.harness.chain_harness import (
     until,
 )
 from threefs.backoff import Backoff
-from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError, Unavailable
+from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError
 from threefs.routing import LocalState
 
 
@@ -131,82 +128,6 @@ async def test_one_without_room_returns_now_and_then_for_what_was_removed(
         assert target.engine.space().chunks == 0
 
 
-@pytest.mark.parametrize("is_needed", [False, True])
-async def test_one_without_descriptors_returns_after_a_while_or_when_it_is_needed(
-    is_needed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its disk was taken for full: what it had in quarantine was deleted, and the store opened again twice a second."""
-    monkeypatch.setattr(target_recovery, "_AWAY", Backoff(1e9, 1e9))
-    async with chain_of(tmp_path, 2) as chain:
-        target, recovery = chain[2].target, chain[2].storage._target_recovery
-        recovery._returns[target.target_id] = 5, -math.inf  # long ago
-        engine, stage = target.engine, target.engine.stage
-        kept = engine._directory.with_name(f"{engine._directory.name}.damaged")
-        kept.mkdir()
-
-        async def exhausted(*_: Any, **more: Any) -> None:
-            raise Unavailable(f"/s/target-201/blocks/128KiB.blocks: {os.strerror(errno.EMFILE)}")
-
-        engine.stage = exhausted  # type: ignore[method-assign, assignment]
-        write = asyncio.create_task(chain.write(b"x" * 70_000))
-        await until(lambda: target.leaving)
-        chain.change((1, SERVING), (2, OFFLINE))
-        assert (await write).version == 1
-        engine.stage = stage  # type: ignore[method-assign]
-        await asyncio.sleep(2 * target_recovery._INTERVAL_S)
-        assert target.local_state is LocalState.OFFLINE
-        if is_needed:
-            chain.change((1, OFFLINE), (2, LASTSRV))
-        else:
-            recovery._returns[target.target_id] = 0, -math.inf
-        await until(lambda: target.local_state is LocalState.ONLINE)
-        assert target.engine is engine and kept.is_dir() and not chain[2].targets.reports()[0].failure
-
-
-async def test_one_without_descriptors_returns_soon_where_its_chain_takes_no_writes_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(target_recovery, "_AWAY", Backoff(1e9, 1e9))
-    monkeypatch.setattr(target_recovery, "_AWAY_FROM_WRITES", Backoff(0.5, 0.5))
-    async with chain_of(tmp_path, 2) as chain:
-        target = chain[2].target
-        chain[2].storage._target_recovery.on_exhausted(target)
-        chain.change((1, SERVING), (2, OFFLINE))
-        await asyncio.sleep(1.0 + 2 * target_recovery._INTERVAL_S)
-        assert target.local_state is LocalState.OFFLINE
-        target.min_replicas = 2
-        await until(lambda: target.local_state is LocalState.ONLINE)
-
-
-@pytest.mark.parametrize("is_needed", [False, True])
-async def test_a_store_without_descriptors_and_room_is_opened_again_when_there_are_some(
-    is_needed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The store was closed when there was room, found no descriptors, and stayed closed until the process ended."""
-    monkeypatch.setattr(target_recovery, "_AWAY", Backoff(0.1, 0.1))
-    async with chain_of(tmp_path, 2) as chain:
-        await chain.write(b"before")
-        target, targets = chain[2].target, chain[2].targets
-        await target.engine._ballast.release()
-        target.engine._ballast._length_bytes = 1 << 20  # others had filled the disk
-        assert target.engine.read_only is not None
-        opening, tries = targets._open_engine, list[Path]()
-
-        async def exhausted(directory: Path) -> Any:
-            tries.append(directory)
-            raise Unavailable(f"{directory}: {os.strerror(errno.EMFILE)}")
-
-        targets._open_engine = exhausted  # type: ignore[method-assign]
-        chain[2].storage._target_recovery.on_exhausted(target)
-        chain.change((1, SERVING), (2, OFFLINE))
-        await until(lambda: bool(tries) and target.is_closed)
-        targets._open_engine = opening  # type: ignore[method-assign]
-        if is_needed:
-            chain.change((1, OFFLINE), (2, LASTSRV))
-        await until(lambda: target.local_state is LocalState.ONLINE)
-        assert not target.is_closed
-
-
 async def test_a_table_that_has_failed_by_itself_is_opened_again_before_a_client_writes(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(b"before")
@@ -286,6 +207,33 @@ async def test_the_only_one_to_be_read_stays_open_while_its_table_takes_nothing(
         target.leased_until = float("inf")
         chain.change((1, SERVING), (2, OFFLINE))
         assert await chain.read(1) == (1, b"before")
+
+
+async def test_a_full_one_alone_whose_table_proves_damaged_is_reported_as_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was reported as full, and opened twice a second."""
+    monkeypatch.setattr(target_recovery, "_INTERVAL_S", 0.01)
+    monkeypatch.setattr(target_recovery, "_ALONE_S", 1e9)
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        target, targets = chain[2].target, chain[2].targets
+        tries = 0
+
+        async def refuse(directory: Path) -> Any:
+            nonlocal tries
+            tries += 1
+            raise Corrupt("the table is damaged") if tries > 1 else NoSpace("full")
+
+        targets._open_engine = refuse  # type: ignore[method-assign]
+        chain[2].storage._target_recovery.on_no_space(target)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await until(lambda: tries == 1)
+        chain.change((1, OFFLINE), (2, LASTSRV))
+        await until(lambda: targets.reports()[0].failure == "the table is damaged")
+        tries_before = tries
+        await asyncio.sleep(0.3)
+        assert tries <= tries_before + 1 and not targets.reports()[0].read_only
 
 
 async def test_a_store_that_cannot_be_opened_at_first_is_opened_later(tmp_path: Path) -> None:
