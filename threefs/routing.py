@@ -164,6 +164,11 @@ class Routing:
         known = self.targets.get(target)
         return Hold.NONE if known is None else known.hold
 
+    def is_out_of_service(self, target_id: TargetId) -> bool:
+        """Whether an administrator wants this member of a chain out of service, also if it serves still."""
+        target = self.targets.get(target_id)
+        return target is not None and target.hold in (Hold.OFFLINE, Hold.FORCED) and not self.is_removed(target)
+
     def yields(self, target: TargetId, chain: Chain, minimum: int) -> bool:
         """Whether a target that an administrator holds leaves the write path of the chain now: the targets that serve
         and that nobody wants to leave are as many as a write needs. The chain may be newer than this routing."""

@@ -98,7 +98,8 @@ def _phase_of_held(state: ClusterState, node_id: int, members: Members) -> Phase
     if any(member.state in _NEEDED for member, _ in members.values()):
         return Phase.NEEDED
     old = {target.target_id: target.held_store_id for target in state.routing.targets}
-    new = [target for target in members if target in state.reports and state.reports[target].store_id != old[target]]
+    found = {target: state.reports[target].store_id for target in members if target in state.reports}
+    new = [target for target, store in found.items() if store not in (0, old[target])]  # 0: it cannot be opened
     alive = state.nodes.get(node_id, pb.NodeStatus()).alive
     return Phase.ARRIVED if alive and len(new) == len(members) else Phase.AWAITED
 

@@ -74,8 +74,8 @@ class Target:
         self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # called when the disk has failed
         #: The number of serving targets that the chain needs to take writes of clients.
         self.min_replicas = 1
-        #: An administrator takes it out of service, and it leaves the write path now.
-        self.held = False
+        #: An administrator wants it out of service; and it leaves the write path for that now.
+        self.is_out_of_service = self.held = False
         #: A manager did not know it, and it had no lease since: its store may have what no other one has.
         self.was_unknown = False
         #: Its store is being closed and opened again: it must not be deleted just now.

@@ -105,11 +105,12 @@ class Targets:
 
     async def _open_target(self, target: RoutedTarget, routing: Routing) -> None:
         chain = routing.chains[target.chain_id]
-        engine = await self._engine(target.target_id, chain)
+        engine = await self._engine(target.target_id, chain, is_kept=routing.is_out_of_service(target.target_id))
         chain = kept_version.newest(engine, chain)
         opened = Target(target.target_id, engine, chain, self._clock)
         opened.min_replicas = routing.minimums().get(chain.chain_id, 1)
         opened.held = routing.yields(target.target_id, chain, opened.min_replicas)
+        opened.is_out_of_service = routing.is_out_of_service(target.target_id)
         opened.on_failure = partial(self._disk_failed, engine.space().disk)
         opened.was_unknown = unknown_stores.is_marked(engine)
         self.unnamed.discard(target.target_id)
@@ -244,7 +245,8 @@ class Targets:
         try:
             with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
                 await target.engine.close()
-            target.attach_engine(await self._engine(target.target_id, target.chain))
+            engine = await self._engine(target.target_id, target.chain, is_kept=target.is_out_of_service)
+            target.attach_engine(engine)
         except (Corrupt, DiskFailed, Unavailable) as error:
             if not is_exhaustion(error):
                 target.engine.fail(error, even_closed=True)
@@ -277,14 +279,15 @@ class Targets:
         if error is not None:
             target.engine.fail(error, even_closed=True)
 
-    async def _engine(self, target_id: TargetId, chain: Chain) -> ChunkEngine:
+    async def _engine(self, target_id: TargetId, chain: Chain, *, is_kept: bool) -> ChunkEngine:
         """Open a store. One whose table is damaged is quarantined and replaced by an empty one, if another member may
-        have all that it should have."""
+        have all that it should have, unless it `is_kept`: on a disk that is out of service and awaits its replacement,
+        an empty store would pass for the new disk."""
         directory = self._directory / f"target-{target_id}"
         try:
             return await self._open_engine(directory)
         except Corrupt as error:
-            if not has_other_copy(chain, target_id):
+            if is_kept or not has_other_copy(chain, target_id):
                 raise
             async with self._quarantining[target_id]:
                 kept = await quarantine(directory, self._disk)
@@ -336,6 +339,7 @@ class Targets:
             gave_way = target.gives_way
             target.was_unknown |= target.target_id not in routing.targets
             target.held = routing.yields(target.target_id, newest, target.min_replicas)
+            target.is_out_of_service = routing.is_out_of_service(target.target_id)
             if chain.version > target.chain.version:
                 target.apply_chain(chain)
                 changed.append(target)

@@ -92,11 +92,12 @@ class UnopenedStores:
         return [error for _, error in self._found.values()]
 
     def rests(self, target: Target, routing: Routing, now: float) -> bool:
-        """Whether it is not tried now. Of a damaged store: if no other member may have what it has, so that it is not
-        replaced, and to read it again would help nobody."""
+        """Whether it is not tried now. Of a damaged store: if no other member may have what it has, or its target is
+        out of service, so that it is not replaced, and to read it again would help nobody."""
         _, error = self._found.get(target.target_id, (None, None))
         if isinstance(error, Corrupt):
-            return not has_other_copy(routing.chains[target.chain_id], target.target_id)
+            is_replaced = has_other_copy(routing.chains[target.chain_id], target.target_id)
+            return not is_replaced or routing.is_out_of_service(target.target_id)
         return self._rests.holds(target.target_id, now)
 
     def stores(self) -> Iterator[pb.Store]:

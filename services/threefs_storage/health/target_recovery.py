@@ -176,7 +176,7 @@ class TargetRecovery:
         if not is_damaged and not is_exhaustion(target.engine.failure):
             return False
         if is_damaged and has_other_copy(target.chain, target.target_id):
-            return True
+            return not target.is_out_of_service  # else it is not replaced
         if is_damaged or _is_needed_for_reads(target):
             return self._tried_at.get(target.target_id, -math.inf) < self._clock.monotonic() - _ALONE_S
         return self._may_look(target)

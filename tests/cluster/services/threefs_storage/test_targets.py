@@ -1,6 +1,7 @@
 """The targets of a process."""
 
 import asyncio
+import contextlib
 import dataclasses
 import math
 from pathlib import Path
@@ -15,8 +16,8 @@ from tests.harness.chain_harness import CHAIN, CHUNK, OFFLINE, SERVING, SYNCING,
 from tests.harness.chunk_engine import put
 from tests.harness.clocks import SteppedClock
 from threefs.env.disk import RealDisk
-from threefs.errors import DiskFailed, NotServing, ThreefsError, Unavailable
-from threefs.ids import NodeId, TableId
+from threefs.errors import Corrupt, DiskFailed, NotServing, ThreefsError, Unavailable
+from threefs.ids import NodeId, TableId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, ChainMember, Hold, LocalState
 from threefs.wire import manager_pb2 as pb
@@ -370,3 +371,32 @@ async def test_a_store_that_a_manager_did_not_know_outlives_the_next_one(tmp_pat
         targets.open_grant()([target.target_id], math.inf)
         await learn_without(named=True)
         assert not directory.exists(), "it has been in use since, and then a move has taken it out"
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_damaged_store_that_is_out_of_service_stays_until_it_is_to_serve(is_open: bool, tmp_path: Path) -> None:
+    """An empty one on the old disk was taken for the new disk that an administrator was asked for, and filled."""
+    disk, chain = RealDisk(threads=1), TestChain(tmp_path, 3)
+    chain.members = [(1, SERVING), (3, SERVING), (2, OFFLINE)]
+    free = chain.routing()
+    out = {**free.targets, TargetId(201): dataclasses.replace(free.targets[TargetId(201)], hold=Hold.OFFLINE)}
+    held = dataclasses.replace(free, targets=out)
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await targets.open(held)
+    before = targets.get(201).engine.store_id
+    if not is_open:
+        await targets.close()
+        targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    (tmp_path / "target-201" / "records" / "CURRENT").write_bytes(b"damaged")
+    for routing in (held, free):
+        targets.apply_routing(routing)
+        if is_open:
+            with contextlib.suppress(Corrupt):
+                await targets.reopen(targets.get(201))
+        else:
+            await targets.open(routing)
+        (report,) = targets.reports()
+        assert (report.store_id in (0, before)) == bool(report.failure) == (routing is held)
+        assert (tmp_path / "target-201.damaged").exists() == (routing is free)
+    await targets.close()
+    await disk.close()

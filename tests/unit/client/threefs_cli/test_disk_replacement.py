@@ -60,6 +60,7 @@ def test_the_phases_follow_each_other() -> None:
     assert look(state(O, O, held=True), 2).phase is Phase.AWAITED
     assert look(state(O, O, held=True, stores=(6, 7), alive=False), 2).phase is Phase.AWAITED
     assert look(state(O, O, held=True, stores=(6, 5)), 2).phase is Phase.AWAITED, "one store is the old one"
+    assert look(state(O, O, held=True, stores=(6, 0)), 2).phase is Phase.AWAITED, "one store cannot be opened"
     assert look(state(O, O, held=True, stores=(6, 7)), 2).phase is Phase.ARRIVED
     assert look(state(S, Y), 2).phase is Phase.FILLING
     dead = look(state(O, O, alive=False), 2).phase
