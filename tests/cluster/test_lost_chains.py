@@ -1,4 +1,4 @@
-"""All disks of a chain are lost at once: nothing serves by itself, and an administrator brings the chain back."""
+"""All disks of a chain are lost at once: what lies on other chains is read, and an administrator brings it back."""
 
 import shutil
 import signal
@@ -9,6 +9,10 @@ import pytest
 
 from tests.harness.cluster import LocalCluster
 from tests.harness.command_line import CommandLine
+from threefs.errors import NotServing
+from threefs.ids import ChainId
+from threefs.rpc.methods import GET_ROUTING
+from threefs.wire import manager_pb2 as pb
 
 
 def wait_for(threefs: CommandLine, states: set[str]) -> None:
@@ -67,3 +71,29 @@ def test_an_accepted_loss_brings_chains_back(tmp_path: Path) -> None:
             assert fs.read_file("/before") == bytes(100_000)
             fs.write_file("/after", b"y" * 100_000)
             assert fs.read_file("/after") == b"y" * 100_000
+
+
+@pytest.mark.timeout(300)
+def test_files_whose_chunks_lie_on_other_chains_are_read(tmp_path: Path) -> None:
+    """No file was whose stripe has that chain: with as few chains as here that was every file."""
+    with LocalCluster(tmp_path, replicas=1, targets_per_disk=1, lease_s=3.0) as cluster:
+        names = [f"/{number}" for number in range(12)]
+        with cluster.connect() as fs:
+            assert fs.write_many([(name, name.encode() * 9) for name in names]) == [None] * 12
+        cluster.storage[3].kill()
+        wait_for(CommandLine(cluster.address), {"serving", "lastsrv"})
+        routing = cluster.ask(GET_ROUTING, pb.GetRoutingRequest()).routing
+        table = [ChainId(number) for number in routing.tables[0].chains]
+        (out,) = (chain.chain_id for chain in routing.chains if chain.members[0].state != pb.SERVING)
+        with cluster.connect() as fs:
+            served = 0
+            for name in names:
+                layout = fs.stat(name).layout
+                assert layout is not None and layout.stripe == 3
+                if layout.chain_of(table, 0) != out:
+                    assert fs.read_file(name) == name.encode() * 9
+                    served += 1
+                    continue
+                with pytest.raises(NotServing, match=f"chain {out} on nodes 3 has no serving target"):
+                    fs.read_batch([(name, 0, 9)], timeout_s=0.5)
+            assert served

@@ -23,9 +23,10 @@ from threefs.errors import (
     ThreefsError,
     error_of,
 )
+from threefs.layout import FileLayout
 from threefs.wire import storage_pb2 as pb
 from threefs_client.data.grants import Announced
-from threefs_client.data.replica_selector import ReplicaEndpoint, ReplicaSelector, Resolved, choose
+from threefs_client.data.replica_selector import Replica, ReplicaEndpoint, ReplicaSelector, Resolved, choose
 
 #: (target, chain version, inode, chunk number, offset in chunk, length, index of the row)
 Row = tuple[int, int, int, int, int, int, int]
@@ -104,7 +105,8 @@ def plan_rows(
     """Plans for (file key, offset, length) rows that each lie within one chunk and the known length of their file.
 
     `files` has the resolved layout and the length in bytes of each file. None if a row is empty, crosses a chunk
-    boundary or reaches beyond the known end: such rows must be cut into pieces, for `plan_pieces`.
+    boundary, reaches beyond the known end, or lies on a chain that has no serving target: such rows must be cut into
+    pieces, for `plan_pieces`.
     """
     plans: list[ReadPlan] = []
     complete = False
@@ -132,7 +134,8 @@ def _fill(
             return False
         number = offset >> shift
         replica = choose(places[number % stripe])
-        assert replica is not None, "a resolved chain has replicas"
+        if replica is None:
+            return False
         endpoint, target, version = replica
         current: Any = endpoint.open_plan
         if current is None or current.size + length > request_bytes or len(current.rows) >= request_rows:
@@ -145,6 +148,8 @@ def _fill(
 
 
 class FileToRead(Protocol):
+    layout: FileLayout
+
     def resolve(self, selector: ReplicaSelector) -> Resolved: ...
 
 
@@ -180,16 +185,16 @@ def plan_pieces(
     failed = []
     for index, piece in enumerate(pieces):
         try:
-            inode, _, _, stripe, places = piece.file.resolve(selector)
+            inode, replicas = _replicas(piece, selector)
         except NotServing as error:
             piece.error = error
             failed.append(piece)
             continue
-        replica = choose(places[piece.number % stripe], piece.tried)
+        replica = choose(replicas, piece.tried)
         if replica is None:
             piece.tried.clear()
-            replica = choose(places[piece.number % stripe], piece.tried)
-            assert replica is not None, "a resolved chain has replicas"
+            replica = choose(replicas)
+            assert replica is not None, "a chain that serves has replicas"
         endpoint, target, version = replica
         piece.tried.add(target)
         current = open_plans.get(endpoint.address)
@@ -203,6 +208,15 @@ def plan_pieces(
         current.size += piece.length
         endpoint.load += piece.length
     return plans, failed
+
+
+def _replicas(piece: Piece, selector: ReplicaSelector) -> tuple[int, Sequence[Replica]]:
+    """The inode, and the replicas of the chunk. Raises NotServing."""
+    inode, _, _, stripe, places = piece.file.resolve(selector)
+    replicas = places[piece.number % stripe]
+    if not replicas:
+        raise selector.not_serving(piece.file.layout, piece.number)
+    return inode, replicas
 
 
 def settle(plan: ReadPlan, reply: pb.ReadReply, results: list[Any], verify: bool) -> list[tuple[Row, ThreefsError]]:

@@ -30,7 +30,7 @@ class ReplicaEndpoint:
 #: (endpoint, target, chain version)
 Replica = tuple[ReplicaEndpoint, int, int]
 #: The numbers of a file that the planner needs, flat for speed: (inode, bits of chunk size, chunk bytes, stripe,
-#: replicas of each place of the stripe)
+#: replicas of each place of the stripe; none where no target serves)
 Resolved = tuple[int, int, int, int, tuple[tuple[Replica, ...], ...]]
 
 
@@ -44,7 +44,7 @@ class ReplicaSelector:
         self._penalties: list[tuple[float, ReplicaEndpoint]] = []
 
     def resolve(self, inode: int, layout: FileLayout) -> Resolved:
-        """Raises NotServing when a chain of the file has no serving target."""
+        """Raises NotServing when the routing does not have the table of the file yet."""
         table = self.routing.tables.get(layout.table_id, ())
         replicas = tuple(self._replicas(chain) for chain in layout.chains(table))
         return inode, layout.chunk_bytes.bit_length() - 1, layout.chunk_bytes, layout.stripe, replicas
@@ -60,10 +60,13 @@ class ReplicaSelector:
                 for target in chain.serving
                 if (address := self.routing.address_of(target))
             )
-            if not found:
-                raise NotServing(f"{self.routing.shown_chain(chain_id)} has no serving target")
             self._chains[chain_id] = found
         return found
+
+    def not_serving(self, layout: FileLayout, number: int) -> NotServing:
+        """The error of a chunk whose chain has no replicas here. Other chunks of its file may have some."""
+        chain = layout.chain_of(self.routing.tables[layout.table_id], number)
+        return NotServing(f"{self.routing.shown_chain(chain)} has no serving target")
 
     def _endpoint(self, address: str) -> ReplicaEndpoint:
         endpoint = self._endpoints.get(address)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,14 @@ def test_a_row_of_nonsense_leaves_nothing_behind() -> None:
         planned([("f", 0, 10), ("f", "x", 1)])  # type: ignore[list-item]
     with pytest.raises(KeyError):
         planned([("f", 0, 10), ("g", 0, 1)])
+
+
+def test_a_row_on_a_chain_that_is_not_served_is_not_planned() -> None:
+    routing = make_routing(chains=1)
+    (chain,) = routing.chains.values()
+    out = replace(routing, chains={chain.chain_id: replace(chain, members=())})
+    file = ReplicaSelector(out).resolve(7, LAYOUT), 640 * KIB
+    assert read_plans.plan_rows([("f", 0, 10)], {"f": file}, request_bytes=1 << 20, request_rows=1000) is None
 
 
 def test_plans_are_cut_at_the_limits() -> None:

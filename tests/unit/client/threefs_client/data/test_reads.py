@@ -24,6 +24,7 @@ from threefs.errors import (
     ThreefsError,
     Unavailable,
 )
+from threefs.ids import TableId
 from threefs.routing import Chain, PublicState, Routing
 from threefs.wire import meta_pb2, storage_pb2
 
@@ -217,6 +218,25 @@ def one_serves(routing: Routing) -> Routing:
         )
 
     return dataclasses.replace(routing, chains={number: alone(chain) for number, chain in routing.chains.items()})
+
+
+def test_a_chain_without_a_serving_target_delays_only_the_reads_of_its_own_chunks() -> None:
+    """Every read of a file failed while one chain of its stripe was not served, also of a file of one chunk."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file, whole = await fs.open("/a"), files.cluster.routing
+        out = file.handle.layout.chain_of(whole.tables[TableId(1)], 1)
+        unserved = dataclasses.replace(whole.chains[out], members=())
+        files.cluster.routing = dataclasses.replace(whole, version=2, chains={**whole.chains, out: unserved})
+        await check(fs, [("/a", 0, 100), ("/a", 128 * KIB, 100)])
+        await check(fs, [("/a", 0, 100), ("/a", 0, 0)])  # not planned as a whole
+        for rows in ([(file, 64 * KIB, 9)], [(file, 0, 9), (file, 64 * KIB, 9)]):
+            with pytest.raises(NotServing, match=f"chain {out} has no serving target"):
+                await fs.read_batch(rows, timeout_s=0.05)
+        files.cluster.upcoming = [dataclasses.replace(whole, version=3)]
+        await check(fs, [("/a", 0, 100), ("/a", 64 * KIB, 100)])
+
+    play(scene)
 
 
 def test_errors_that_stay_are_raised() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from threefs_client.data.replica_selector import ReplicaSelector, choose
 
@@ -5,7 +7,7 @@ from tests.harness.memory_storage import make_routing
 from threefs.errors import NotServing
 from threefs.ids import TableId
 from threefs.layout import FileLayout
-from threefs.routing import EMPTY, Chain, ChainMember, PublicState
+from threefs.routing import EMPTY, ChainMember, PublicState
 
 LAYOUT = FileLayout(64 << 10, TableId(1), stripe=2)
 
@@ -22,14 +24,20 @@ def test_a_file_resolves_to_the_serving_targets_of_its_chains() -> None:
     assert len({endpoint for place in places for endpoint, _, _ in place}) == 3, "one endpoint per process"
 
 
-def test_chains_without_serving_targets() -> None:
-    routing = make_routing(chains=1)
-    (chain,) = routing.chains.values()
+def test_a_chain_that_is_not_served_has_no_replicas_and_the_others_of_the_stripe_have() -> None:
+    routing = make_routing()
+    chain, other = routing.chains.values()
     members = tuple(ChainMember(m.target_id, PublicState.LASTSRV) for m in chain.members)
-    dead = make_routing(chains=1)
-    object.__setattr__(dead, "chains", {chain.chain_id: Chain(chain.chain_id, 2, members)})
-    with pytest.raises(NotServing):
-        ReplicaSelector(dead).resolve(5, LAYOUT)
+    dead = replace(routing, chains={**routing.chains, chain.chain_id: replace(chain, members=members)})
+    selector = ReplicaSelector(dead)
+    places = selector.resolve(5, LAYOUT)[4]
+    number = LAYOUT.chains(routing.tables[TableId(1)]).index(chain.chain_id)
+    assert places[number] == () and [target for _, target, _ in places[1 - number]] == list(other.serving)
+    shown = f"chain {chain.chain_id} on nodes 1, 2, 3 has no serving target"
+    assert str(selector.not_serving(LAYOUT, 2 + number)) == shown
+
+
+def test_a_table_that_is_not_known_yet() -> None:
     with pytest.raises(NotServing, match="not in the routing yet"):
         ReplicaSelector(EMPTY).resolve(5, LAYOUT)
 
