@@ -388,6 +388,7 @@ class AsyncFileSystem(NamespaceApi):
         """The records that storage has of each chunk of these paths or open files: number, length, CRC32C. No content
         is read. Chunks that are holes are missing."""
         found = await self._read_files(dict.fromkeys(files))
+        await self._refresh_files(file for key, file in found.items() if unwrap_file(key) is not None)
         asked = [found[key] for key in files]
         return await chunk_checksums.of_files(self.context.chunks, asked, timeout_s=self.context.options.timeout_s)
 

@@ -12,7 +12,7 @@ from threefs.background import cancel_and_wait
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.errors import NotSupported
 from threefs.ids import InodeId
-from threefs.layout import FENCE_CHUNK
+from threefs.layout import chains_reached, chunk_count
 from threefs_client.data.reads import ReadFile
 
 
@@ -34,11 +34,13 @@ async def of_files(chunks: ChunkClient, files: Iterable[ReadFile], *, timeout_s:
 
 
 async def _of_file(chunks: ChunkClient, file: ReadFile, timeout_s: float) -> list[ChunkChecksum]:
-    found = []
-    async for chain, page in chunks.listing(file.layout, InodeId(file.inode), timeout_s=timeout_s):
+    """Only the chains on which its bytes can lie are asked: another one of its stripe may not be served."""
+    layout, found = file.layout, []
+    count, chains = chunk_count(layout.chunk_bytes, file.length), chains_reached(layout, file.length)
+    async for chain, page in chunks.listing(layout, InodeId(file.inode), chains=chains, timeout_s=timeout_s):
         for chunk in page:
-            if chunk.number == FENCE_CHUNK:
-                continue
+            if chunk.number >= count:
+                continue  # the fence, or what a writer has not synced yet
             if chunk.checksum is None:
                 raise NotSupported(
                     f"the storage service at the tail of chain {chain} does not tell the checksums of chunks, "
