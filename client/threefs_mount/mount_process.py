@@ -66,8 +66,9 @@ async def serve(
 
     A dead mount of threefs at the same path is detached. With `replaced`, which is called then, nothing is mounted if
     there is no mount any more. Raises what `connect` raises, InvalidArgument when threefs is mounted there and lives,
-    Unavailable when the kernel refuses to mount, and TaskDied when a background task has ended that the mount cannot do
-    without. After TaskDied the dead mount stays, so that no program writes into the directory below it.
+    Unavailable when the kernel refuses to mount, TaskDied when a background task has ended that the mount cannot do
+    without, and OSError when the session with the kernel has failed. After the last two a mount that was ready stays as
+    a dead one, so that no program writes into the directory below it.
     """
     stop = asyncio.Event()
     deaths: list[TaskDied] = []
@@ -117,7 +118,7 @@ async def serve(
             await port.stop()
             await vfs.close()
             await files.stop()
-            if not deaths and (not session.ended.done() or session.ended.exception() is not None):
+            if not deaths and not (session.ended.done() and session.features):
                 with contextlib.suppress(OSError):  # another process has unmounted it
                     mounting.unmount(point)
             await session.close()

@@ -1,7 +1,7 @@
 """The parent of the process behind a mount. It starts the process again if it was killed or has crashed.
 
 In between, the dead mount stays: programs get ENOTCONN, and do not write into the directory below it. When somebody
-unmounts it, nothing is mounted again.
+unmounts it, or has unmounted it before its process ended, nothing is mounted again.
 """
 
 import asyncio
@@ -39,13 +39,15 @@ async def supervise(command: Sequence[str], point: str, ready: Callable[[], None
         was_ready = was_ready or b"ready" in said
         if status == 0 or not was_ready or stop.is_set():
             return status
+        was_dead = b"ready" in said or (was_dead and not said)  # unless somebody has unmounted it
+        if was_dead and mountpoints.find(point) is None:
+            return 0
         _LOG.error("the process behind the mount has ended: it is started again", status=status, mountpoint=point)
         crashes = 0 if clock.monotonic() - began > _STABLE_S else crashes + 1
-        was_dead = (was_dead and not said) or mountpoints.find(point) is not None
         if await _stopped_within(_BACKOFF.limit_s(crashes), stop, clock):
             return status
         if was_dead and mountpoints.find(point) is None:
-            return 0  # the dead mount was unmounted
+            return 0
 
 
 async def _stopped_within(seconds: float, stop: asyncio.Event, clock: Clock) -> bool:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from threefs_mount import mountpoints
 
 from tests.harness.cluster import LocalCluster
 from tests.harness.mounts import Mount, need_mounts
@@ -71,6 +72,33 @@ def test_calls_fail_when_no_service_returns(lonely: LocalCluster, tmp_path: Path
         os.pwrite(file, b"again", 2)
         os.close(file)
         assert (root / "a").read_bytes()[2:] == b"again"
+
+
+def test_a_mount_whose_session_has_failed_stays_as_a_dead_one(lonely: LocalCluster, tmp_path: Path) -> None:
+    """So its supervisor knows that nobody has unmounted it."""
+    program = """
+import errno, os, sys
+from threefs_mount.main import main
+read = os.readv
+def fails(*words):
+    if os.path.exists(sys.argv[-1] + ".fails"):
+        raise OSError(errno.ENOMEM, "no memory for a request")
+    return read(*words)
+os.readv = fails
+main()
+"""
+    point = tmp_path / "mnt"
+    point.mkdir()
+    command = [sys.executable, "-c", program, "--address", lonely.address, "--cache", "0", str(point)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline().startswith(b"ready")
+        try:
+            (tmp_path / "mnt.fails").touch()
+            with pytest.raises(OSError):
+                os.listdir(point)
+            assert process.wait() == 1 and mountpoints.is_dead(str(point))
+        finally:
+            mountpoints.unmount(str(point), lazy=True)
 
 
 def test_a_signal_ends_a_program_that_waits(lonely: LocalCluster, tmp_path: Path) -> None:

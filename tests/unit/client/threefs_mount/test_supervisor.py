@@ -38,6 +38,14 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_BACKOFF", Backoff(0.01, 30.0))
 
 
+@pytest.fixture(autouse=True)
+def mounted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether there is a mount, at each look of the parent. Later there is one."""
+    looks: list[bool] = []
+    monkeypatch.setattr(mountpoints, "find", lambda point: (looks.pop(0) if looks else True) or None)
+    return looks
+
+
 def outcome(tmp_path: Path, ways: str, *, end_when: Callable[[], bool] | None = None) -> tuple[int, int, int]:
     """(status, how often it was run, how often it was said to be ready). A signal comes when `end_when` says so: a
     program may take long to start."""
@@ -75,12 +83,12 @@ def test_what_was_killed_or_has_crashed_is_started_again_until_it_works(tmp_path
     assert outcome(tmp_path, "killed,crashes,fails,fails,ends") == (0, 5, 1)
 
 
-@pytest.fixture
-def mounted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether there is a mount, at each look of the parent."""
-    looks: list[bool] = []
-    monkeypatch.setattr(mountpoints, "find", lambda point: looks.pop(0) or None)
-    return looks
+@pytest.mark.parametrize("looks", [[False], [True, False], [True, True, False]])
+def test_what_somebody_has_unmounted_does_not_come_back(tmp_path: Path, mounted: list[bool], looks: list[bool]) -> None:
+    """Also before its process was killed: `threefs umount --lazy` detaches a mount whose process lives until its last
+    user has gone."""
+    mounted += looks
+    assert outcome(tmp_path, "killed,killed,ends") == (0, (len(looks) + 1) // 2, 1)
 
 
 def test_a_dead_mount_that_somebody_unmounts_while_the_next_process_connects_does_not_come_back(
@@ -93,7 +101,7 @@ def test_a_dead_mount_that_somebody_unmounts_while_the_next_process_connects_doe
 def test_a_mount_whose_process_has_detached_the_dead_one_and_then_failed_comes_back(
     tmp_path: Path, mounted: list[bool]
 ) -> None:
-    mounted += [True, True, False]
+    mounted += [True, True, False]  # the last look would be too much: nobody has unmounted it
     assert outcome(tmp_path, "killed,detaches,ends") == (0, 3, 1)
 
 
