@@ -35,19 +35,34 @@ async def supervise(command: Sequence[str], point: str, ready: Callable[[], None
     while True:
         began = clock.monotonic()
         words = [*command[:-1], REPLACE, command[-1]] if was_dead else command
-        status, said = await _run(words, (lambda: None) if was_ready else ready, stop)
+        try:
+            status, said = await _run(words, (lambda: None) if was_ready else ready, stop)
+        except OSError as error:
+            if not was_ready:
+                raise
+            # What has killed the mount may have left no process, memory or descriptor for the next one just now.
+            _LOG.error("the process behind the mount cannot be started now", reason=str(error), mountpoint=point)
+            status, said = 1, set()
         was_ready = was_ready or b"ready" in said
         if status == 0 or not was_ready or stop.is_set():
             return status
         was_dead = b"ready" in said or (was_dead and not said)  # unless somebody has unmounted it
-        if was_dead and mountpoints.find(point) is None:
+        if was_dead and _is_unmounted(point):
             return 0
         _LOG.error("the process behind the mount has ended: it is started again", status=status, mountpoint=point)
         crashes = 0 if clock.monotonic() - began > _STABLE_S else crashes + 1
         if await _stopped_within(_BACKOFF.limit_s(crashes), stop, clock):
             return status
-        if was_dead and mountpoints.find(point) is None:
+        if was_dead and _is_unmounted(point):
             return 0
+
+
+def _is_unmounted(point: str) -> bool:
+    """A list of mounts that cannot be read, as without a free descriptor, says nothing: the mount counts as there."""
+    try:
+        return mountpoints.find(point) is None
+    except OSError:
+        return False
 
 
 async def _stopped_within(seconds: float, stop: asyncio.Event, clock: Clock) -> bool:

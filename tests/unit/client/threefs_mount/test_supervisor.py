@@ -1,6 +1,8 @@
 """The parent of a mount's process, with programs that only say that they are ready."""
 
 import asyncio
+import errno
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 from threefs_mount import mountpoints, supervisor
+from threefs_mount.mountpoints import Mount
 from threefs_mount.supervisor import supervise
 
 from threefs.background import cancel_and_wait
@@ -134,3 +137,29 @@ def test_a_signal_while_a_program_is_being_started_reaches_it(tmp_path: Path, mo
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", starts)
     assert outcome(tmp_path, "stays")[0] == -signal.SIGTERM
+
+
+def test_a_process_that_cannot_be_started_once_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What had killed the mount, such as too many processes, left its parent no process: the mount stayed dead."""
+    start, failures = asyncio.create_subprocess_exec, iter([None, errno.EAGAIN, errno.ENOMEM, None])
+
+    async def starts(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        if failure := next(failures):
+            raise OSError(failure, os.strerror(failure))
+        return await start(*command, **options)
+
+    def find(point: str) -> Mount | None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", starts)
+    monkeypatch.setattr(mountpoints, "find", find)
+    assert outcome(tmp_path, "killed,ends") == (0, 2, 1)
+
+
+def test_the_first_process_that_cannot_be_started_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def starts(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", starts)
+    with pytest.raises(BlockingIOError):
+        outcome(tmp_path, "ends")
