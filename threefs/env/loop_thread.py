@@ -40,7 +40,11 @@ class LoopThread:
     def __init__(self, name: str = "threefs") -> None:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # there can be no more threads
+            self.loop.close()
+            raise
 
     def _main(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -28,6 +28,21 @@ def test_work_runs_on_the_other_thread() -> None:
     thread.stop()
 
 
+def test_a_loop_whose_thread_cannot_be_started_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of a program that could have no more threads left five of them."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    LoopThread().stop()  # the first one makes what all loops of a process share
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(RuntimeError, match="new thread"):
+            LoopThread()
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+
 def test_errors_come_back() -> None:
     async def fail() -> None:
         raise KeyError("x")
