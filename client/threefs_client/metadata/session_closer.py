@@ -16,7 +16,7 @@ from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.lease import Lease
 
-#: Sessions to close. If there are more, the oldest end with the lease.
+#: Sessions to close. If there are more, those that were not tried for the longest time end with the lease.
 MAX_UNFINISHED = 4096
 _BACKOFF = Backoff(0.5, 30.0)
 _ATTEMPT_TIMEOUT_S = 10.0
@@ -94,7 +94,8 @@ class SessionCloser:
             failures = 0 if len(self._unfinished) < before else failures + 1
 
     async def _try_all(self, timeout_s: float) -> None:
-        """Close one after the other. The first one that is not answered ends the round."""
+        """Close one after the other. The first one that cannot be closed ends the round, and is the last of the next: a
+        chain of its file may not answer for long."""
         for key, (request, caller, lease) in list(self._unfinished.items()):
             if not lease or lease >= self._lease.number:  # else the session has ended with its lease
                 try:
@@ -103,6 +104,8 @@ class SessionCloser:
                     pass
                 except ThreefsError as error:
                     _LOG.info("a write session could not be closed now", inode=request.inode, error=str(error))
+                    if key in self._unfinished:  # else it had to make room meanwhile
+                        self._unfinished.move_to_end(key)
                     return
                 except Exception:
                     _LOG.exception("a write session could not be closed", inode=request.inode)

@@ -68,6 +68,31 @@ def test_with_the_lease_they_have_ended() -> None:
     play(scene)
 
 
+def test_one_that_cannot_be_closed_keeps_no_other_open() -> None:
+    """Each round began and ended with it, as long as a chain of its file did not answer."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        opened = [await fs.open(f"/{number}", "wb") for number in range(3)]
+        stuck, *others = [file.handle.close_request() for file in opened]
+        close = files.meta._close
+
+        async def fails(request: pb.CloseRequest) -> Any:
+            if request.session == stuck.session:
+                raise Unavailable("no answer of a chain")
+            return await close(request)
+
+        files.meta._close = fails  # type: ignore[method-assign]
+        for request in (stuck, *others):
+            files.context.session_closer.close_later(request, None, 1, Unavailable("gone"))
+        await asyncio.sleep(60)
+        assert files.meta.sessions == {stuck.session} and len(files.context.session_closer) == 1
+        files.meta._close = close  # type: ignore[method-assign]
+        await asyncio.sleep(60)
+        assert not files.meta.sessions and not len(files.context.session_closer) and not files.context.lease._holders
+
+    play(scene)
+
+
 def test_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_closer, "MAX_UNFINISHED", 3)
 
