@@ -157,7 +157,9 @@ class UsageAggregator:
         usage.inodes += cost.inodes
         assert changes > 0, "a sum changes with the number of its changes, by which fsck sees that it has"
         usage.changes += changes
-        if (usage.bytes, usage.inodes) == ZERO:
+        # A user comes back to nothing often, and the number of changes says that it was more. A tree, which has its
+        # directory on its account, does so once: when its quota has ended.
+        if (usage.bytes, usage.inodes) == ZERO and accounting.is_tree(account):
             tx.clear(key)
         else:
             tx.set(key, records.encode(usage))

@@ -49,3 +49,15 @@ async def test_a_sum_that_was_changed_is_not_judged(bench: MetaBench) -> None:
     await charge(bench, 1, -1)
     assert await usage.difference(bench.engine.begin(), kept, counted) == ZERO
     await tidy(bench)
+
+
+async def test_a_sum_that_has_come_back_to_nothing_was_changed(bench: MetaBench) -> None:
+    """Both counts had seen the only file of a user, which came and went: the repair charged it for good."""
+    kept = pb.FsckUsage(account=user_account(1))
+    for inodes in (1, -1):
+        await charge(bench, 1, inodes)
+        await UsageAggregator(bench.context).run_once()
+    counted = pb.FsckUsage(account=kept.account, inodes=1)
+    assert await usage.difference(bench.engine.begin(), kept, counted) == ZERO
+    assert (await usage.page(bench.engine.begin(), b"", 10))[0] == [pb.FsckUsage(account=kept.account, changes=2)]
+    await tidy(bench)
