@@ -43,6 +43,7 @@ _REPLAY_TICKS = 120  # from one pass to the next: five minutes at least
 #: Ticks for which an inode is put off that could not be freed: the first time, and at most. They double each time.
 _FIRST_BACKOFF_TICKS, _MAX_BACKOFF_TICKS = 1, 8
 _MAX_BACKOFFS = 65_536  # that are remembered
+_MAX_DRAINED = 65_536  # directories whose cursor is remembered
 _IDLE_S = 0.5
 
 _LOG = structlog.get_logger()
@@ -75,7 +76,8 @@ class GarbageCollector:
         #: Inodes that could not be freed: for how many ticks they are put off.
         self._backoff_ticks = BoundedDict[int, int](_MAX_BACKOFFS)
         self._chain_backoff = ChainBackoff(lambda: context.logical_clock.tick)
-        self._drained: dict[int, _Drained] = {}  # by directory
+        #: By directory. Another service may come to its end, so some stay; one that is forgotten costs time only.
+        self._drained = BoundedDict[int, _Drained](_MAX_DRAINED)
         self._slots = asyncio.Semaphore(removals_at_once)
         self._background = BackgroundTasks()
 
@@ -310,7 +312,7 @@ class GarbageCollector:
         done, end = await self._context.transact(drain)
         self._drained.pop(directory, None)
         if end.until:
-            self._drained[directory] = end
+            self._drained.put(directory, end)
         return done
 
     async def _unlink_child(self, ns: Namespace, key: bytes, value: bytes) -> None:

@@ -136,6 +136,23 @@ async def test_each_step_goes_on_behind_the_entries_that_are_removed(
     assert begins == {(directory.inode, name) for name in [b"", *ends]}
 
 
+async def test_directories_that_another_service_has_drained_to_their_end_are_forgotten(
+    bench: MetaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several services, each remembered them for ever."""
+    monkeypatch.setattr(garbage_collector, "ENTRIES_PER_TRANSACTION", 2)
+    monkeypatch.setattr(garbage_collector, "_MAX_DRAINED", 3)
+    collector = GarbageCollector(bench.context)
+    for number in range(15):
+        await bench.create(f"/{number % 5}/{number}", parents=True)
+    for number in range(5):
+        await bench.remove(f"/{number}", recursive=True)
+    await bench.pass_lease()
+    assert await collector.collect() == 10, "a step in each directory"
+    await bench.collect_all()
+    assert await left(bench, keys.INODES) == 1 and len(collector._drained) == 3
+
+
 async def test_storage_that_is_away_only_delays(bench: MetaBench) -> None:
     file = await written(bench, "/a")
     await bench.remove("/a")
