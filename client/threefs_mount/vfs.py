@@ -26,6 +26,7 @@ from threefs_mount.cache.metadata_cache import MetadataCache
 from threefs_mount.cache.page_revalidator import PageRevalidator
 from threefs_mount.cache.validity import Validity
 from threefs_mount.files import open_file_table
+from threefs_mount.files.former_names import FormerNames
 from threefs_mount.files.locks import FileLocks
 from threefs_mount.files.open_file import content_gone
 from threefs_mount.files.open_file_table import OpenFileTable
@@ -54,6 +55,7 @@ class ThreefsVfs(FuseFileSystem):
         self._files = files
         files.on_attributes_changed = self._notify_attributes
         self._validity = validity
+        self._former_names = FormerNames(files.kernel_attrs, context.clock)
         drop_pages = lambda inode: self.notify_and_wait(replies.content_changed(inode))  # noqa: E731
         self._lock_revalidation = LockRevalidation(files, self._stat, drop_pages)
         files.on_lost = self._lock_revalidation.on_lost
@@ -301,11 +303,12 @@ class ThreefsVfs(FuseFileSystem):
         """Through an open handle for writing the file may be truncated, whatever its mode is by now."""
         if handle is not None:
             return await self._files.truncate(handle, length, credentials.from_kernel(caller))
-        file = self._files.get(inode)
-        if file is not None:
-            return await self._files.truncate_by_name(file, length, credentials.from_kernel(caller))
-        request = pb.TruncateRequest(mutation=self._mutation(), place=self._files.place(inode), length=length)
-        return (await self._change_file(methods.TRUNCATE, request, caller, inode)).inode
+        with self._former_names.excluded(inode, caller.pid):
+            file = self._files.get(inode)
+            if file is not None:
+                return await self._files.truncate_by_name(file, length, credentials.from_kernel(caller))
+            request = pb.TruncateRequest(mutation=self._mutation(), place=self._files.place(inode), length=length)
+            return (await self._change_file(methods.TRUNCATE, request, caller, inode)).inode
 
     # ---- extended attributes, and ACLs, which the kernel passes on as such ----
 
@@ -358,7 +361,8 @@ class ThreefsVfs(FuseFileSystem):
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
         try:
-            number, keep = await self._files.open(inode, flags, credentials.from_kernel(caller))
+            with self._former_names.excluded(inode, caller.pid):
+                number, keep = await self._files.open(inode, flags, credentials.from_kernel(caller))
         finally:
             self._cache.invalidate_inode(inode)  # if it was replaced, the kernel looks up its name again
         return Opened(number, open_file_table.open_flags(flags, keep=keep))

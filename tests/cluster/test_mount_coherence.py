@@ -19,7 +19,7 @@ from threefs_mount.cache.cached_listing import SMALL_DIRECTORY
 
 import threefs
 from tests.harness.cluster import LocalCluster
-from tests.harness.mounts import Mount, need_mounts
+from tests.harness.mounts import PATIENCE_S, Mount, need_mounts, soon
 
 need_mounts()
 
@@ -32,8 +32,6 @@ for call in (lambda: os.stat("."), lambda: os.listdir("."), lambda: os.mkdir("a"
     except OSError as error:
         print(errno.errorcode[error.errno])
 """
-#: Far above the bound: a loaded machine must not fail the test, only a mount that never notices.
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +46,6 @@ def both(two: tuple[Path, Path], request: pytest.FixtureRequest) -> tuple[Path, 
     here, there = (mount / request.node.name for mount in two)
     here.mkdir()
     return here, there
-
-
-def soon(seen: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while not seen():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_closed_here_is_there_when_it_is_opened(both: tuple[Path, Path]) -> None:
@@ -100,90 +89,6 @@ def test_a_replaced_file_is_the_new_one_when_it_is_opened(both: tuple[Path, Path
         (here / "new").write_bytes(b"%d" % number)
         os.rename(here / "new", here / "a")
         assert (there / "a").read_bytes() == b"%d" % number
-
-
-_BY_NAME: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any], Any]] = {
-    "truncate": (lambda path: os.truncate(path, 3), lambda path: path.read_bytes(), b"new"),
-    "chmod": (lambda path: path.chmod(0o604), lambda path: path.stat().st_mode & 0o777, 0o604),
-    "chown": (lambda path: os.chown(path, 7, 8), lambda path: (path.stat().st_uid, path.stat().st_gid), (7, 8)),
-    "utime": (lambda path: os.utime(path, ns=(9, 9)), lambda path: path.stat().st_mtime_ns, 9),
-    "xattr": (lambda path: os.setxattr(path, "user.a", b"v"), lambda path: os.getxattr(path, "user.a"), b"v"),
-    "link": (lambda path: os.link(path, path.with_name("b")), lambda path: path.stat().st_nlink, 2),
-}
-
-
-def _or_none(look: Callable[[Path], Any], path: Path) -> Any:
-    try:
-        return look(path)
-    except OSError:
-        return None
-
-
-@pytest.mark.parametrize("call", _BY_NAME)
-def test_a_change_by_name_is_one_of_what_has_replaced_the_file(
-    cluster: LocalCluster, two: tuple[Path, Path], tmp_path: Path, call: str
-) -> None:
-    """However long a mount keeps names; and whoever has the old one open finds it as it was."""
-    change, look, expected = _BY_NAME[call]
-    with Mount(cluster.address, tmp_path / "mnt", "--cache", "600") as remembering:
-        here, there = two[0] / f"by-name-{call}", remembering / f"by-name-{call}"
-        here.mkdir()
-        (here / "a").write_bytes(b"old content")
-        with open(here / "a", "rb") as old:
-            before = os.fstat(old.fileno())
-            assert (there / "a").stat().st_size == 11
-            (here / "new").write_bytes(b"new content")
-            (here / "new").rename(here / "a")
-            change(there / "a")
-            assert soon(lambda: _or_none(look, here / "a") == expected)
-            after = os.fstat(old.fileno())
-            assert old.read() == b"old content"
-            assert (after.st_mode, after.st_uid, after.st_mtime_ns) == (
-                before.st_mode,
-                before.st_uid,
-                before.st_mtime_ns,
-            )
-            assert after.st_nlink == 0
-
-
-def test_what_was_moved_elsewhere_is_not_what_its_old_name_means(cluster: LocalCluster, tmp_path: Path) -> None:
-    """However long a mount keeps names: else who writes a new file would write over the one that was put aside."""
-    with Mount(cluster.address, tmp_path / "a") as a, Mount(cluster.address, tmp_path / "b", "--cache", "600") as b:
-        here, there = a / "moved-elsewhere", b / "moved-elsewhere"
-        here.mkdir()
-        for look in (lambda: os.stat(there / "data"), lambda: [each.stat() for each in os.scandir(there)]):
-            (here / "data").write_bytes(b"precious")
-            look()
-            os.rename(here / "data", here / "backup")
-            (there / "data").write_bytes(b"new")
-            assert (here / "backup").read_bytes() == b"precious" and (here / "data").read_bytes() == b"new"
-            os.link(here / "data", here / "other")
-            os.stat(there / "other")
-            (here / "other").unlink()
-            (there / "other").write_bytes(b"another")
-            assert (here / "data").read_bytes() == b"new"
-            os.rename(here / "other", here / "moved")
-            with pytest.raises(FileNotFoundError):
-                os.truncate(there / "other", 0)
-            assert (here / "moved").read_bytes() == b"another"
-            os.rename(there / "moved", there / "mine")  # what is moved here needs no second look
-            (there / "mine").write_bytes(b"again")
-            assert (here / "mine").read_bytes() == b"again"
-            for name in os.listdir(here):
-                (here / name).unlink()
-
-
-def test_a_name_that_was_given_to_something_else_before_it_was_moved(both: tuple[Path, Path]) -> None:
-    """The kernel takes along what it knew under that name."""
-    here, there = both
-    for _ in range(3):
-        (here / "x").write_bytes(b"old")
-        os.stat(there / "x")
-        os.rename(here / "x", here / "z")
-        (here / "x").write_bytes(b"new")
-        os.rename(there / "x", there / "y")
-        assert (there / "y").read_bytes() == b"new" and (there / "z").read_bytes() == b"old"
-        (there / "y").unlink()
 
 
 def test_what_is_open_can_be_changed_without_a_name(both: tuple[Path, Path]) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -16,6 +17,9 @@ import pytest
 
 from tests.harness.processes import environment
 from threefs.leases import DELEGATION_S
+
+#: Far above the bounds of a mount: a loaded machine must not fail a test, only a mount that never notices.
+PATIENCE_S = 60.0
 
 
 def lacking() -> str:
@@ -33,6 +37,16 @@ def need_mounts() -> None:
     """Skip a test or a module where the kernel cannot be asked to mount."""
     if reason := lacking():
         pytest.skip(reason, allow_module_level=True)
+
+
+def soon(seen: Callable[[], bool]) -> bool:
+    """Whether that is seen within the patience of a test."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not seen():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 class Creates:

@@ -26,6 +26,7 @@ class _KernelAttr(NamedTuple):
     xattr_kinds: int  # kinds of extended attributes that it has
     moves: int | None  # its count of moves when the kernel got it under a name; None: that was too long ago
     others_until_s: float  # when the last answer of another change expires, which the kernel may have kept
+    former_names_until_s: float  # when the last name expires that it has lost by a move of another mount
 
 
 #: A serialized inode, and when it was asked for. Of the inodes of a listing, few are needed later.
@@ -51,19 +52,27 @@ class KernelAttrCache:
         moves = inode.moves if named else self.moves(number)
         known = self._get(number)
         others_until_s = self._others_until_s(known, inode.change)
+        former_names_until_s = self._former_names_until_s(known, moves)
         if known is not None and asked_s < known.asked_s and _is_older(inode, known):
-            unknown = (_NO_CHANGE, known.asked_s, _ALL_XATTRS, moves, others_until_s)
+            unknown = (_NO_CHANGE, known.asked_s, _ALL_XATTRS, moves, others_until_s, former_names_until_s)
             self._inodes[number] = _new_tuple(_KernelAttr, unknown)
             return
         if known is not None and known.change == inode.change:
             asked_s = max(asked_s, known.asked_s)
-        self._inodes.put(number, _kernel_attr(inode, asked_s, moves, others_until_s))
+        self._inodes.put(number, _kernel_attr(inode, asked_s, moves, others_until_s, former_names_until_s))
 
     def _others_until_s(self, known: _KernelAttr | None, change: int) -> float:
         if known is None:
             return 0.0
         if known.change == change:
             return known.others_until_s
+        return max(known.others_until_s, self._validity.expiry_s(known.asked_s))
+
+    def _former_names_until_s(self, known: _KernelAttr | None, moves: int | None) -> float:
+        if known is None:
+            return 0.0
+        if known.moves is None or known.moves == moves:
+            return known.former_names_until_s
         return max(known.others_until_s, self._validity.expiry_s(known.asked_s))
 
     def record_all(self, numbers: Iterable[int], inodes: Iterable[bytes], asked_s: float) -> None:
@@ -81,8 +90,9 @@ class KernelAttrCache:
         """The inode has changed, but was not moved."""
         known = self._get(inode)
         others_until_s = self._others_until_s(known, _NO_CHANGE)
-        moves = None if known is None else known.moves
-        self._inodes.put(inode, _new_tuple(_KernelAttr, (_NO_CHANGE, now_s, _ALL_XATTRS, moves, others_until_s)))
+        moves, names_until_s = (None, 0.0) if known is None else (known.moves, known.former_names_until_s)
+        unknown = (_NO_CHANGE, now_s, _ALL_XATTRS, moves, others_until_s, names_until_s)
+        self._inodes.put(inode, _new_tuple(_KernelAttr, unknown))
 
     def moves(self, inode: int) -> int | None:
         """The count of moves of the inode when the kernel got its name. None: not known."""
@@ -94,6 +104,12 @@ class KernelAttrCache:
         known = self._get(inode.inode)
         if known is not None and known.moves == inode.moves - 1:
             self._inodes[inode.inode] = known._replace(moves=inode.moves)
+
+    def may_have_former_name(self, inode: int, now_s: float) -> bool:
+        """Whether the kernel may still have a name of the inode that it has lost. Another mount has moved it, and the
+        kernel has got its new name: now the count of moves fits whichever name a program uses."""
+        known = self._get(inode)
+        return known is not None and now_s < known.former_names_until_s
 
     def differs(self, inode: pb.Inode, now_s: float) -> bool:
         """Whether the kernel may have other attributes than these."""
@@ -118,14 +134,17 @@ class KernelAttrCache:
             return known
         serialized, asked_s = known
         parsed = pb.Inode.FromString(serialized)
-        self._inodes[inode] = attr = _kernel_attr(parsed, asked_s, parsed.moves, 0.0)
+        self._inodes[inode] = attr = _kernel_attr(parsed, asked_s, parsed.moves, 0.0, 0.0)
         return attr
 
 
-def _kernel_attr(inode: pb.Inode, asked_s: float, moves: int | None, others_until_s: float) -> _KernelAttr:
+def _kernel_attr(
+    inode: pb.Inode, asked_s: float, moves: int | None, others_until_s: float, former_names_until_s: float
+) -> _KernelAttr:
     kinds = _OTHER_XATTRS if inode.xattr_bytes else 0
     if inode.HasField("access_acl"):
         kinds |= 1
     if inode.HasField("default_acl"):
         kinds |= 2
-    return _new_tuple(_KernelAttr, (inode.change, asked_s, kinds, moves, others_until_s))
+    known = (inode.change, asked_s, kinds, moves, others_until_s, former_names_until_s)
+    return _new_tuple(_KernelAttr, known)

@@ -109,3 +109,20 @@ def test_the_count_of_moves_when_the_kernel_got_the_name() -> None:
     told.record_all([6], [pb.Inode(inode=6, moves=2).SerializeToString()], 0.0)
     told.record(pb.Inode(inode=6, moves=9), 0.0, named=False)
     assert told.moves(6) == 2
+
+
+def test_a_former_name_that_the_kernel_may_still_have() -> None:
+    told = KernelAttrCache(Validity(1.0))
+    told.record(pb.Inode(inode=5, change=1, moves=1), 3.0)
+    told.record_move(pb.Inode(inode=5, change=2, moves=2))
+    told.record(pb.Inode(inode=5, change=2, moves=2), 3.1)
+    assert not told.may_have_former_name(5, 3.2), "the kernel has moved that name itself"
+    told.record(pb.Inode(inode=5, change=3, moves=3), 3.5)
+    assert told.may_have_former_name(5, 4.0) and not told.may_have_former_name(5, 4.1)
+    told.record(pb.Inode(inode=5, change=4, moves=4), 4.2, named=False)
+    assert not told.may_have_former_name(5, 4.2), "it still has the former name only, which does not fit"
+    told.record_all([5], [pb.Inode(inode=5, change=4, moves=4).SerializeToString()], 4.3)
+    told.invalidate(5, 4.4)
+    told.record(pb.Inode(inode=5, change=3, moves=4), 4.3)
+    assert told.may_have_former_name(5, 5.1) and not told.may_have_former_name(5, 5.2)
+    assert not told.may_have_former_name(6, 0.0)

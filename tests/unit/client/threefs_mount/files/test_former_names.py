@@ -1,0 +1,60 @@
+"""Which thread is sent back to look a name up again. What the kernel does is in tests/cluster/test_mount_names.py."""
+
+import pytest
+from threefs_mount.cache.kernel_attrs import KernelAttrCache
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files.former_names import FormerNames
+
+from tests.harness.clocks import SteppedClock
+from threefs.errors import SessionLost
+from threefs.wire import meta_pb2 as pb
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = SteppedClock()
+        self.attrs = KernelAttrCache(Validity(1.0))
+        self.names = FormerNames(self.attrs, self.clock)
+
+    def learn(self, moves: int) -> None:
+        self.attrs.record(pb.Inode(inode=5, change=moves, moves=moves), self.clock.monotonic())
+
+    def is_sent_back(self, thread: int, error: Exception | None = None) -> bool:
+        try:
+            with self.names.excluded(5, thread):
+                if error is not None:
+                    raise error
+        except SessionLost:
+            return True
+        return False
+
+
+def test_each_thread_is_sent_back_once_for_each_use_of_a_name() -> None:
+    bench = Bench()
+    bench.learn(1)
+    assert not bench.is_sent_back(7)
+    bench.learn(2)
+    for thread in (7, 8, 7):
+        assert bench.is_sent_back(thread)
+        assert not bench.is_sent_back(thread), "it has looked the name up again"
+    bench.clock.advance(1.0)
+    assert not bench.is_sent_back(7), "the kernel has not kept the former name for so long"
+
+
+def test_a_thread_that_has_just_looked_again_is_not_sent_back_a_second_time() -> None:
+    """The kernel looks only once. The metadata service found that the name is old, and by the new answer the mount
+    hears of the move."""
+    bench = Bench()
+    bench.learn(1)
+    assert bench.is_sent_back(7, SessionLost("the name belongs to another file"))
+    bench.learn(2)
+    assert not bench.is_sent_back(7) and bench.is_sent_back(8)
+
+
+def test_other_errors_send_nobody_back() -> None:
+    bench = Bench()
+    with pytest.raises(PermissionError):
+        bench.is_sent_back(7, PermissionError())
+    bench.learn(1)
+    bench.learn(2)
+    assert bench.is_sent_back(7)
