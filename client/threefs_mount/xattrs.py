@@ -35,7 +35,8 @@ class Xattrs:
 
     def get(self, inode: int, caller: Caller, name: bytes) -> Answer[bytes]:
         file = self._files.get(inode)
-        # The kernel asks for capabilities before each write.
+        # The kernel asks for capabilities before a write. Those that another machine has just set go with the report of
+        # the write.
         lacks_capability = name == _CAPABILITY and file is not None and not file.inode.xattr_bytes
         if lacks_capability or self._files.kernel_attrs.lacks_xattr(inode, name, self._context.clock.monotonic()):
             raise errnos.error(errno.ENODATA)
@@ -52,6 +53,9 @@ class Xattrs:
         return names
 
     async def set(self, inode: int, caller: Caller, name: bytes, value: bytes, flags: int) -> None:
+        file = self._files.get(inode)
+        if file is not None and name == _CAPABILITY:
+            await file.sync()  # a later report of the writes would take the capabilities away
         request = pb.SetXattrRequest(
             mutation=self._context.meta.identity(),
             place=self._files.place(inode),

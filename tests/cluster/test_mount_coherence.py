@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -256,6 +257,35 @@ def test_what_is_mapped_is_seen_within_the_bound(both: tuple[Path, Path]) -> Non
             os.utime(there / "a", ns=(was.st_atime_ns, was.st_mtime_ns))
             assert soon(lambda content=content: mapped[:4] == content[-4:])  # type: ignore[misc]
             assert os.pread(file.fileno(), 4, 0) == content[-4:]
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_WRONLY | os.O_APPEND])
+def test_the_write_of_a_user_takes_away_the_capabilities_that_were_set_elsewhere(
+    two: tuple[Path, Path], flags: int
+) -> None:
+    """The kernel has asked for them before, or never asks."""
+    here, there = (mount / f"capable-{flags}" for mount in two)
+    here.write_bytes(b"#!/bin/sh\n")
+    capability = struct.pack("<5I", 0x02000001, 1 << 7, 0, 0, 0)
+    file = os.open(here, flags)
+
+    def write_as_a_user() -> None:
+        os.seteuid(1001)
+        try:
+            os.write(file, b"content")
+        finally:
+            os.seteuid(0)
+
+    write_as_a_user()
+    os.fsync(file)
+    os.setxattr(there, "security.capability", capability)
+    write_as_a_user()
+    os.fsync(file)
+    assert os.listxattr(there) == []
+    write_as_a_user()
+    os.setxattr(here, "security.capability", capability)
+    os.close(file)
+    assert os.listxattr(there) == ["security.capability"], "they were set after the last write"
 
 
 def follow(file: Any, whole: int) -> tuple[int, int]:

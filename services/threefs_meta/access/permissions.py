@@ -93,12 +93,6 @@ def drop_privileges(inode: pb.Inode, actor: Credentials) -> None:
     assert not inode.mode & ~before, "privileges are only taken away"
 
 
-def drop_privileges_on_write(inode: pb.Inode, actor: Credentials) -> None:
-    """The actor has changed the content of the file."""
-    if not actor.is_super:
-        drop_privileges(inode, actor)
-
-
 def check_open(inode: pb.Inode, actor: Credentials, request: pb.OpenRequest | pb.CreateRequest, shown: str) -> None:
     """Check that the actor may open the file. A write session or a truncate takes permission to write.
 

@@ -23,7 +23,7 @@ from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks, CutMark, LockWait, ReadHold, Renewal, WriteSession
 from threefs_meta import transactions
-from threefs_meta.access import permissions
+from threefs_meta.access import privileges
 from threefs_meta.access.credentials import Credentials
 from threefs_meta.context import Context
 from threefs_meta.file import layout_policy
@@ -261,7 +261,7 @@ async def end_session(context: Context, key: bytes, ended: fencing.IsEnded) -> N
                 return changed
             widen_chains_used(inode, report)
             finish_appends(inode, keys.session_of(key))
-            permissions.drop_privileges_on_write(inode, _UNKNOWN_WRITER)
+            await privileges.drop_on_write(ns, inode, _UNKNOWN_WRITER)
             ns.put_inode(inode)
             await write_sessions.end(ns, inode, keys.session_of(key), context.clock.wall_ns())
         tx.clear(key)

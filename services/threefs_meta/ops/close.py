@@ -6,7 +6,7 @@ from typing import NamedTuple
 from threefs.errors import SessionLost
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.access import permissions
+from threefs_meta.access import privileges
 from threefs_meta.access.credentials import Credentials, actor_of
 from threefs_meta.context import Context
 from threefs_meta.file.length import LengthReport, LengthUpdate, finish_appends, widen_chains_used
@@ -75,7 +75,7 @@ async def _close_all(
         if inode is None or (close.request.session and session is None):
             obstacle = write_sessions.lost(close.request.inode)
             break
-        obstacle = _settle(ns, close, inode, actor)
+        obstacle = await _settle(ns, close, inode, actor)
         if obstacle is not None:
             break
         settled.append((close.request, inode))
@@ -88,7 +88,7 @@ async def _close_all(
     return [pb.InodeReply(inode=inode, over_quota=is_over(inode)) for _, inode in settled], obstacle
 
 
-def _settle(ns: Namespace, close: _Close, inode: pb.Inode, actor: Credentials) -> NeedsChunkIo | None:
+async def _settle(ns: Namespace, close: _Close, inode: pb.Inode, actor: Credentials) -> NeedsChunkIo | None:
     """Apply what the writer reports, and store the inode if that changes it. Raises FileTooLarge."""
     longer = close.length_update.apply(inode)
     if isinstance(longer, NeedsChunkIo):
@@ -98,7 +98,7 @@ def _settle(ns: Namespace, close: _Close, inode: pb.Inode, actor: Credentials) -
     if close.request.session:
         widen_chains_used(inode, close.length_update.report)
     if longer:
-        permissions.drop_privileges_on_write(inode, actor)
+        await privileges.drop_on_write(ns, inode, actor)
         ns.put_inode(inode)
     elif ended or inode.chains_used != chains_used:
         ns.put_inode_unseen(inode)

@@ -13,7 +13,7 @@ from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADir
 from threefs.rpc import methods
 from threefs.rpc.preencoded import PreencodedReply, head
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.access import permissions
+from threefs_meta.access import permissions, privileges
 from threefs_meta.access.credentials import Credentials, actor_of, made_by
 from threefs_meta.access.entry_permissions import writable_parent
 from threefs_meta.context import Context
@@ -222,7 +222,7 @@ async def _open_existing(
         first = truncation.apply(ns, inode, await write_sessions.chains_used(context, ns, inode))
         if first is not None:
             return first
-        permissions.drop_privileges_on_write(inode, actor)
+        await privileges.drop_on_write(ns, inode, actor)
         ns.put_inode(inode)
     return inode
 

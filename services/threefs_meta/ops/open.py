@@ -3,7 +3,7 @@
 from threefs.errors import IsADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.access import permissions
+from threefs_meta.access import permissions, privileges
 from threefs_meta.access.credentials import actor_of
 from threefs_meta.access.permissions import check_open
 from threefs_meta.context import Context
@@ -38,7 +38,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
             first = truncation.apply(ns, inode, await write_sessions.chains_used(context, ns, inode))
             if first is not None:
                 return first
-            permissions.drop_privileges_on_write(inode, actor)
+            await privileges.drop_on_write(ns, inode, actor)
             ns.put_inode(inode)
         lease = 0
         if request.session:

@@ -9,7 +9,7 @@ An extension sets the length at once. Unlike a truncate, it never removes bytes 
 from threefs.errors import InvalidArgument
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.access import permissions
+from threefs_meta.access import privileges
 from threefs_meta.access.credentials import actor_of
 from threefs_meta.context import Context
 from threefs_meta.file.length import check_length, reserve_append
@@ -33,15 +33,15 @@ async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveRep
         assert length >= inode.length, "neither an append nor an extension makes a file shorter (I11)"
         check_length(inode, length)
         context.quotas.check_growth(inode, length - inode.length)
-        mode = inode.mode
-        permissions.drop_privileges_on_write(inode, actor)
+        before = inode.mode, inode.xattr_bytes
+        await privileges.drop_on_write(ns, inode, actor)
         if request.end:
             inode.length = length
             inode.mtime_ns = inode.ctime_ns = context.clock.wall_ns()
             ns.put_inode(inode)
             return pb.ReserveReply(offset=offset, inode=inode)
         reserve_append(inode, request.session, request.length)
-        put = ns.put_inode if inode.mode != mode else ns.put_inode_unseen
+        put = ns.put_inode if (inode.mode, inode.xattr_bytes) != before else ns.put_inode_unseen
         put(inode)
         return pb.ReserveReply(offset=offset, inode=inode)
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from threefs.errors import NotFound
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.access import permissions
+from threefs_meta.access import privileges
 from threefs_meta.access.credentials import Credentials, actor_of
 from threefs_meta.context import Context
 from threefs_meta.file.length import LengthReport, LengthUpdate, finish_appends
@@ -34,7 +34,7 @@ def sync_transaction(
             return changed
         ended = finish_appends(inode, request.session, (request.appends_version, request.appends_end))
         if changed:
-            permissions.drop_privileges_on_write(inode, actor)
+            await privileges.drop_on_write(ns, inode, actor)
             ns.put_inode(inode)
         elif ended:
             ns.put_inode_unseen(inode)

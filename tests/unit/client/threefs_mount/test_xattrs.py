@@ -66,3 +66,24 @@ def test_changes_are_of_the_inode_with_the_name_unless_the_file_is_open() -> Non
         assert not bench.asked[-1][0].place.named
 
     run_virtual(play())
+
+
+def test_capabilities_are_set_behind_the_writes_that_are_not_reported_yet() -> None:
+    """Their report takes away the capabilities that the file has then."""
+
+    async def play() -> None:
+        bench = Bench()
+
+        async def sync() -> None:
+            bench.asked.append(("sync", USER))
+
+        bench.files._files[5] = cast(Any, SimpleNamespace(sync=sync, apply_own_change=lambda inode: None))
+        for name in (b"user.a", b"security.capability"):
+            await bench.xattrs.set(5, USER, name, b"value", 0)
+        assert [asked if asked == "sync" else asked.name for asked, _ in bench.asked] == [
+            b"user.a",
+            "sync",
+            b"security.capability",
+        ]
+
+    run_virtual(play())
