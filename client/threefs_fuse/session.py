@@ -70,6 +70,7 @@ class Session:
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._methods: dict[int, tuple[Operation, Callable[..., Any]]] = {}
         self._running: dict[int, _Running] = {}
+        self._interrupted: set[int] = set()  # of these, those whose program has received a signal
         self._free: list[bytearray] = []
         self._kept_bytes = 0  # of requests in buffers that writes keep
         self._reading = self._ending = self._draining = False
@@ -99,7 +100,7 @@ class Session:
                 self.ended.set_exception(error)
 
     async def drain(self) -> None:
-        """Read no more requests, and finish those that were read."""
+        """Read no more requests, and finish those that were read. Programs that wait get ENOTCONN."""
         self._ending = True
         while self._notifying and not self.ended.done():  # the kernel takes them only after other answers
             await asyncio.wait(self._notifying)
@@ -220,12 +221,13 @@ class Session:
         """`kept` is the buffer that the request lies in, and its size."""
         try:
             self._answer(number, self._parts(operation, arguments, await work))
-        except asyncio.CancelledError:
-            self._fail(number, errno.EINTR)
+        except asyncio.CancelledError:  # EINTR without a signal would reach the program as a number of the kernel's own
+            self._fail(number, errno.EINTR if number in self._interrupted else errno.ENOTCONN)
         except Exception as error:
             self._refuse(number, operation.method, error)
         finally:
             del self._running[number]
+            self._interrupted.discard(number)
             self._observe(operation, began)
             if kept is not None:
                 buffer, size = kept
@@ -255,6 +257,7 @@ class Session:
         if found is None or not found.operation.cancellable(found.arguments):
             return
         if found.operation.blocking or signals.is_dying(found.thread):
+            self._interrupted.add(number)
             found.task.cancel()
         else:
             self._loop.call_later(_SIGNAL_POLL_S, self._interrupt, number)
