@@ -56,6 +56,7 @@ class FileLocks:
         self._owners: dict[Key, _Owner] = {}
         self._record_owners: dict[int, set[int]] = {}  # handle -> owners of record locks that were acquired through it
         self._waiting: dict[int, list[asyncio.Event]] = {}  # inode -> calls that wait for an unlock
+        self._ending: dict[int, set[asyncio.Event]] = {}  # inode -> open files that are being closed, with their locks
 
     def _owner(self, key: Key, pid: int) -> _Owner:
         found = self._owners.get(key)
@@ -105,11 +106,18 @@ class FileLocks:
         found.users += 1
         try:
             attempts = 0
+            # To programs they are closed already: close(2) does not wait for the end of locks of an open file.
+            ending = () if wait else tuple(self._ending.get(inode, ()))
             while not await self._uncancelled(self._try(found, lock, wait)):
-                if not wait:
+                if ending:
+                    for ended in ending:
+                        await ended.wait()
+                    ending = ()
+                elif wait:
+                    await self._wait_for_unlock(inode, _BACKOFF.pause_s(attempts, self._context.random))
+                    attempts += 1
+                else:
                     raise Locked(f"inode {inode} is locked by another owner")
-                await self._wait_for_unlock(inode, _BACKOFF.pause_s(attempts, self._context.random))
-                attempts += 1
             if handle is not None and not flock:
                 self._record_owners.setdefault(handle, set()).add(owner)
             await self._uncancelled(self._notify_locked(inode))
@@ -188,6 +196,8 @@ class FileLocks:
         ending = {key: self._owners[key] for key in keys if key in self._owners}
         for found in ending.values():
             found.users += 1
+        ended = asyncio.Event()
+        self._ending.setdefault(inode, set()).add(ended)
         try:
             async with contextlib.AsyncExitStack() as locked:
                 for found in ending.values():
@@ -198,6 +208,10 @@ class FileLocks:
                     for found in ending.values():
                         await found.locks.release_all()
         finally:
+            ended.set()
+            self._ending[inode].discard(ended)
+            if not self._ending[inode]:
+                del self._ending[inode]
             for key, found in ending.items():
                 self._unlocked(key, found)
 

@@ -111,6 +111,28 @@ def test_the_end_of_an_open_file_takes_no_lock_of_the_next_one(cluster: LocalClu
     play(cluster, "following", scene)
 
 
+def test_a_lock_of_a_file_that_is_being_closed_refuses_nobody_on_the_same_mount(cluster: LocalCluster) -> None:
+    """close(2) has returned by then. A lock that somebody else has refuses the program nevertheless."""
+
+    async def scene(two: Two) -> None:
+        for last_holder in (two.here, two.there):
+            stored = asyncio.Event()
+            await two.here.acquire(two.inode, 1, locked(0, 9), flock=False, wait=False, handle=7)
+            if last_holder is two.there:
+                await two.there.acquire(two.inode, 5, locked(10, 19), flock=False, wait=False)
+            ending = asyncio.create_task(two.here.end_handle(two.inode, 7, 0, flock=False, close=stored.wait))
+            await asyncio.sleep(0)
+            asking = asyncio.create_task(two.refused(two.here, 2, locked()))
+            await asyncio.sleep(0.1)
+            stored.set()
+            assert await asking == (last_holder is two.there)
+            await ending
+            await two.here.unlock_all(two.inode, 2, flock=False)
+        await two.there.unlock_all(two.inode, 5, flock=False)
+
+    play(cluster, "closing", scene)
+
+
 def test_a_lock_is_waited_for(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
         for other in (two.here, two.there):
