@@ -39,7 +39,8 @@ _MAX_KEPT_BYTES = 64 << 20
 _MAX_FREE_BUFFERS = 8
 #: The kernel reports only the first signal of a program that waits, so a later deadly one is found by polling.
 _SIGNAL_POLL_S = 0.5
-_MAX_NOTIFICATIONS = 4
+#: Threads that wait in the kernel, each for a file whose reads are under way.
+_MAX_NOTIFICATIONS = 32
 _UNANSWERED = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT)
 
 

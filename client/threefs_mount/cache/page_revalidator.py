@@ -2,9 +2,11 @@
 
 A mapping asks for nothing, and the kernel compares only times and lengths, which can be set back. So the mount polls
 the change counters of all open files of which the kernel may have pages, many in a call. If another client has changed
-a file, the kernel drops its pages of the file, and mappings read them anew.
+a file, the kernel drops its pages of the file, and mappings read them anew. The kernel takes its time for that while
+reads of the file are under way, so no file waits for another one.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
@@ -22,6 +24,9 @@ from threefs_mount.files.open_file_table import OpenFileTable
 PERIOD_S = 2.0
 #: Files that a mount polls in a second. With more open files, the time between two polls grows.
 MAX_PER_S = 1000
+#: Files whose pages are dropped at once. The kernel waits there for the reads of the file that are under way, and those
+#: may wait for a chain. It is half of the notifications that a session sends at once: locks need some, too.
+MAX_DROPS = 16
 _BATCH = 1024
 
 _LOG = structlog.get_logger()
@@ -38,6 +43,8 @@ class PageRevalidator:
         self._drop_pages = drop_pages
         self._period_s = max(PERIOD_S, cache_s)
         self._background = BackgroundTasks()
+        self._dropping: set[int] = set()  # inodes whose pages the kernel is dropping
+        self._drop_slots = asyncio.Semaphore(MAX_DROPS)
 
     def start(self) -> None:
         self._background.start("revalidation of open files", self._run())
@@ -52,19 +59,30 @@ class PageRevalidator:
             for first in range(0, len(files), _BATCH):
                 try:
                     await self.revalidate(files[first : first + _BATCH])
-                except (ThreefsError, OSError) as error:
+                except ThreefsError as error:
                     _LOG.info("open files could not be revalidated now", error=str(error))
                 except Exception:
                     _LOG.exception("open files could not be revalidated")
 
     async def revalidate(self, files: Sequence[OpenFile]) -> None:
-        """Raises ThreefsError, and OSError when the kernel takes no notifications any more."""
+        """Raises ThreefsError."""
+        files = [file for file in files if file.inode.inode not in self._dropping]
         request = pb.BatchStatRequest(places=[paths.inode_place(file.inode.inode) for file in files])
         reply = await self._context.meta.call(methods.BATCH_STAT, request, timeout_s=self._context.options.timeout_s)
         for file, result in zip(files, reply.results, strict=True):
             found = result.inode
             if not result.code and found.change != file.pages_change and file.open_handles:
                 file.apply_inode(found)
+                self._dropping.add(found.inode)
+                self._background.attempt("dropping of pages", self._drop(file, found))
+
+    async def _drop(self, file: OpenFile, found: pb.Inode) -> None:
+        try:
+            async with self._drop_slots:
                 file.has_pages = False  # before: a read while they are dropped brings new ones
                 await self._drop_pages(found.inode)
                 file.set_pages_change(found.change)
+        except OSError as error:  # the kernel takes no notifications any more
+            _LOG.info("the pages of an open file could not be dropped now", inode=found.inode, error=str(error))
+        finally:
+            self._dropping.discard(found.inode)

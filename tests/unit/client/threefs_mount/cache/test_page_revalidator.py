@@ -1,3 +1,4 @@
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
@@ -24,6 +25,7 @@ class Bench:
         self.memory = memory
         self.files = OpenFileTable(memory.context, 1 << 20, Validity(1.0))
         self.dropped: list[int] = []
+        self.reading: dict[int, asyncio.Event] = {}  # inodes with reads for which the kernel waits
         self.revalidator = PageRevalidator(memory.context, self.files, self._drop, 1.0)
         self.inodes = [memory.meta.files[name] for name in (b"a", b"b")]
         for inode in self.inodes:
@@ -31,6 +33,8 @@ class Bench:
 
     async def _drop(self, inode: int) -> None:
         self.dropped.append(inode)
+        if inode in self.reading:
+            await self.reading[inode].wait()
 
     async def open(self, flags: int = os.O_RDONLY, number: int = 0) -> int:
         return (await self.files.open(self.inodes[number].inode, flags, ROOT))[0]
@@ -72,6 +76,25 @@ def test_pages_of_files_that_others_have_changed_are_dropped_once() -> None:
         assert await bench.passes() == []
         bench.inodes[0].change += 1
         assert await bench.passes() == [bench.inodes[0].inode]
+
+    play(scene)
+
+
+def test_a_file_whose_pages_cannot_be_dropped_now_keeps_no_other_one() -> None:
+    """A read of it waits for a chain, and the kernel for the read."""
+
+    async def scene(bench: Bench) -> None:
+        for number in range(2):
+            await bench.read(await bench.open(number=number))
+        bench.inodes[0].change += 1
+        bench.reading[bench.inodes[0].inode] = asyncio.Event()
+        assert await bench.passes() == [bench.inodes[0].inode]
+        bench.inodes[1].change += 1
+        assert await bench.passes() == [bench.inodes[1].inode]
+        bench.reading.pop(bench.inodes[0].inode).set()
+        bench.inodes[0].change += 1
+        await bench.read(1)
+        assert await bench.passes() == [bench.inodes[0].inode], "it is dropped again when that has ended"
 
     play(scene)
 
