@@ -1,5 +1,6 @@
 """The operations of the file system for fsspec. What they do with the connection is in the modules beside this one."""
 
+import stat
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from glob import has_magic
@@ -9,9 +10,9 @@ import aiofiles.os
 from fsspec.asyn import sync, sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.utils import isfilelike, stringify_path, tokenize
-from threefs_client import AsyncFile, AsyncFileSystem, paths
+from threefs_client import AsyncFile, AsyncFileSystem, modes, paths
 
-from threefs.errors import IsADirectory, NotADirectory, NotFound
+from threefs.errors import IsADirectory, NotADirectory, NotFound, NotSupported
 from threefs_fsspec import listing, ranges, renames, replacement, transfer
 from threefs_fsspec.connection import ConnectedFileSystem
 from threefs_fsspec.files import AsyncThreefsFile, ThreefsFile
@@ -229,11 +230,13 @@ class ThreefsFileSystem(ConnectedFileSystem):
     async def _put_file(
         self, lpath: str, rpath: str, mode: str = "overwrite", callback: Any = DEFAULT_CALLBACK, **_: Any
     ) -> None:
-        path = self._strip_protocol(rpath)
-        if await aiofiles.os.path.isdir(lpath):
+        path, found = self._strip_protocol(rpath), await aiofiles.os.stat(lpath)
+        if stat.S_ISDIR(found.st_mode):
             await self._makedirs(path, exist_ok=True)
             return
-        callback.set_size(await aiofiles.os.path.getsize(lpath))
+        if not stat.S_ISREG(found.st_mode):
+            raise NotSupported(f"{lpath} is neither a file nor a directory")  # a pipe may have no writer, and no end
+        callback.set_size(found.st_size)
         if self._intrans:
             await self._stage(
                 path,
@@ -432,6 +435,8 @@ class ThreefsFileSystem(ConnectedFileSystem):
     async def open_async(self, path: str, mode: str = "rb", **chosen: Any) -> AsyncThreefsFile:
         """A stream for coroutines, on any event loop. The arguments are those of `open`; binary modes only."""
         stripped = self._strip_protocol(path)
+        if self._intrans and modes.parse(mode).writable:
+            raise NotSupported(f"{stripped}: a file for coroutines takes part in no transaction; use open or pipe_file")
         file, new = await self._run(
             lambda core: replacement.open_file(core, stripped, mode, parents=self.auto_mkdir, **chosen)
         )

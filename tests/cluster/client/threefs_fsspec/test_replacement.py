@@ -1,5 +1,6 @@
 """A file that is written anew takes its name when it is complete."""
 
+import asyncio
 import os
 import stat
 from contextlib import suppress
@@ -106,6 +107,19 @@ def test_a_transaction_shows_its_files_at_its_end_or_never(threefs: ThreefsFileS
     assert threefs.cat_file(f"{place}/a") == b"new" and names(threefs, place) == ["a", "b", "c"]
     with threefs.transaction, pytest.raises(OSError, match="in place"):
         threefs.open(f"{place}/a", "ab")
+
+
+def test_a_file_for_coroutines_takes_part_in_no_transaction(threefs: ThreefsFileSystem, place: str) -> None:
+    """It took its name when it was closed, and kept it when the block failed."""
+    threefs.pipe_file(f"{place}/a", b"old")
+
+    async def open_both() -> None:
+        async with await threefs.open_async(f"{place}/a", "rb") as file:
+            assert await file.read() == b"old"
+        await threefs.open_async(f"{place}/b", "wb")
+
+    with threefs.transaction, pytest.raises(OSError, match="no transaction"):
+        asyncio.run(open_both())
 
 
 def test_a_transaction_defers_copies_too(threefs: ThreefsFileSystem, place: str, tmp_path: Path) -> None:

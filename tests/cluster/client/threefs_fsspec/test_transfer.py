@@ -81,3 +81,14 @@ def test_the_local_file_keeps_its_permissions_and_the_links_to_it(
     threefs.get_file(f"{place}/a", str(tmp_path / "pipe"))
     assert os.read(reader, 9) == b"new"
     os.close(reader)
+
+
+def test_a_pipe_is_refused(threefs: ThreefsFileSystem, place: str, tmp_path: Path) -> None:
+    """Nobody writes into it: a copy of the directory hung for ever."""
+    (tmp_path / "tree").mkdir()
+    os.mkfifo(tmp_path / "tree" / "pipe")
+    with pytest.raises(OSError, match="neither a file nor a directory"):
+        threefs.put(str(tmp_path / "tree"), place, recursive=True)
+    with pytest.raises(OSError, match="neither a file nor a directory"):
+        threefs.put_file(str(tmp_path / "tree" / "pipe"), f"{place}/pipe")
+    assert not threefs.exists(f"{place}/pipe")
