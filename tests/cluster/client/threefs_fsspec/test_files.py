@@ -3,8 +3,10 @@
 import asyncio
 import io
 import pickle
+from pathlib import Path
 from posixpath import basename
 
+import fsspec
 import pytest
 from threefs_fsspec import ThreefsFileSystem, replacement
 
@@ -33,6 +35,15 @@ def test_a_stream_has_what_libraries_ask_for(threefs: ThreefsFileSystem, place: 
     assert threefs.cat_file(path) == b"----" + CONTENT[4:] + b"end"
     assert threefs.head(path, 4) == b"----" and threefs.tail(path, 3) == b"end"
     assert threefs.read_block(path, 0, 6) == b"----\x04\x05"
+
+
+@pytest.mark.parametrize("cache", ["filecache", "simplecache"])
+def test_it_can_be_read_through_the_caches_of_fsspec(
+    threefs: ThreefsFileSystem, place: str, tmp_path: Path, cache: str
+) -> None:
+    threefs.pipe_file(f"{place}/a", CONTENT)
+    with fsspec.open(f"{cache}::{threefs.address}{place}/a", **{cache: {"cache_storage": str(tmp_path)}}) as file:
+        assert file.read(5) == CONTENT[:5] and file.seek(1_000_000) and file.read() == CONTENT[1_000_000:]
 
 
 def test_text_and_compression(threefs: ThreefsFileSystem, place: str) -> None:
