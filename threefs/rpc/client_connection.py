@@ -346,6 +346,8 @@ class ClientConnection:
         if self._stall.is_over(self._stream.sent_bytes, self._stream.sending, now):
             self.close(ConnectionLost(f"{self.address} has taken nothing for {STALL_S:.0f} s"))
             return
+        if any(pending.deadline <= now for pending in self._pending.values()):
+            self._stream.receive()  # if this process was busy, answers may have come which it has not read
         earliest = None
         for pending in list(self._pending.values()):
             if pending.future.done():

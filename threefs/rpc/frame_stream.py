@@ -7,20 +7,20 @@ receiver names. Sent payloads take turns segment by segment, so a small reply ne
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
 
 from threefs.env.net import MAX_PIECES, Buffer, Stream
 from threefs.errors import ConnectionLost, PeerClosed, ProtocolError, ThreefsError
 from threefs.rpc import frames
+from threefs.rpc.connection_turns import Turns
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
 from threefs.rpc.limits import Limits
-from threefs.rpc.receive_buffers import BodyBudget, advance
+from threefs.rpc.receive_buffers import BodyBudget, Receiver, advance
 from threefs.rpc.send_queue import Outgoing, Owner, QueuedBytes
 
 _RING_BYTES = 16 << 10
 _TURN_BYTES = 512 << 10  # handed to the kernel in one call
 _READS_PER_WAKE = 16  # after which other connections get their turn
-_TURN_S = 0.005  # of work on received frames, after which other connections get their turn as well
 #: A message of this size is sent at once: the peer can work on it while this side makes the next one.
 _LARGE_BYTES = 2 << 10
 _ROOM_S = 0.05  # between attempts to get memory for a body
@@ -28,20 +28,6 @@ _NEVER = 1 << 62
 _FEW_BYTES = 64 << 10  # to be sent by a stream that receives, also while all together have too much
 #: The destination of payload of calls that have ended. Never read.
 _UNWANTED = memoryview(bytearray(SEGMENT_BYTES))
-
-
-class Receiver(Protocol):
-    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
-        """A frame has come. Returns the destination of its inline payload, views of header.inline_bytes in total."""
-        ...
-
-    def payload_done(self, header: Header) -> None:
-        """The inline payload of that frame has been received."""
-        ...
-
-    def lost(self, error: ThreefsError) -> None:
-        """The stream is closed. Called once."""
-        ...
 
 
 class FrameStream:
@@ -54,15 +40,15 @@ class FrameStream:
         receiver: Receiver,
         queued: QueuedBytes | None = None,
         most_queued_bytes: int = _NEVER,
-        now: Callable[[], float] | None = None,
+        turns: Turns | None = None,
         read_to_end: bool = False,
         bodies: BodyBudget | None = None,
     ) -> None:
         """`queued` counts the bytes that all streams of the process have to send. While this stream has more than
         `most_queued_bytes` to send, or has reserved memory for as much (`reserve`), it receives nothing, because the
-        next answers would only wait as well. With a clock (`now`, in seconds), other streams get their turn after some
-        milliseconds of work on its frames. With `read_to_end`, frames that the peer has sent count even if it takes
-        nothing any more. A body that does not come in one piece needs room in the budget `bodies`."""
+        next answers would only wait as well. It works on received frames in the `turns` that it shares with other
+        streams, if there are such. With `read_to_end`, frames that the peer has sent count even if it takes nothing any
+        more. A body that does not come in one piece needs room in the budget `bodies`."""
         self.peer = stream.peer
         self.limits = limits  # of received frames
         self.queued_bytes = 0  # to be sent
@@ -72,9 +58,8 @@ class FrameStream:
         self._reported_queued_bytes = 0  # in `_queued`, which counts only bytes that the kernel did not take at once
         self._most_queued_bytes = self._room_bytes = most_queued_bytes
         self._paused = self._pause_is_timed = False  # timed: for a time
-        self._now = now
+        self._turns = turns
         self._read_to_end = read_to_end
-        self._turn_ends = 0.0
         self.closed = False
         self._stream = stream
         self._receiver = receiver
@@ -295,10 +280,18 @@ class FrameStream:
             return sum(map(len, self._destinations))
         return not self._paused and (self._header is not None or self._start != self._end)
 
+    def receive(self) -> None:
+        """Process what has come by now, for example before what seems not to have come is given up."""
+        if not self.closed and self._closing is None and not self._paused:
+            self._readable()
+
     def _readable(self, *, again: bool = False) -> None:
         """Receive frames. With `again`, the ring may still hold some."""
+        turns = self._turns
+        if turns is not None and not turns.begin():
+            self._pause_for_a_time(turns.wait)
+            return
         self._flushing = True  # messages that are sent from here on go out below
-        self._turn_ends = 0.0
         try:
             if again:
                 self._parse()
@@ -314,23 +307,17 @@ class FrameStream:
             self._flushing = False
         if not self._blocked and (self._pieces or self._queue):
             self._pump()
+        if turns is not None:
+            turns.end()
 
-    def _is_turn_over(self) -> bool:
-        """Whether other streams have to get their turn. Called after each of several frames."""
-        assert self._now is not None
-        now = self._now()
-        if not self._turn_ends:
-            self._turn_ends = now + _TURN_S
-        return now >= self._turn_ends
-
-    def _yield_turn(self, pause_s: float = 0.0) -> None:
-        """Let other streams go first, and process the rest of the received frames afterwards."""
-        if not self._destinations and not self._paused and not self.closed:
+    def _pause_for_a_time(self, wait: Callable[[Callable[[], None]], object]) -> None:
+        """Let others go first, and receive, and process the rest of what was received, when `wait` calls back."""
+        if not self._paused and not self.closed:
             self._paused = self._pause_is_timed = True
             self._stream.on_readable(None)
-            self._loop.call_later(pause_s, self._after_turn)
+            wait(self._after_pause)
 
-    def _after_turn(self) -> None:
+    def _after_pause(self) -> None:
         self._pause_is_timed = False
         if not self._must_pause():
             self._paused = False
@@ -406,8 +393,9 @@ class FrameStream:
                 body = frames.body_at(self._ring, start, header)
                 self._start = start + size
                 self._begin(header, body)
-                if self._start != self._end and self._now is not None and self._is_turn_over():
-                    self._yield_turn()
+                turns = self._turns
+                if turns is not None and self._start != self._end and not self._destinations and turns.is_over():
+                    self._pause_for_a_time(turns.wait)
                     return
             elif not self._has_room(header.body_bytes):
                 return
@@ -424,7 +412,7 @@ class FrameStream:
             if not self.closed:
                 return True
             self._bodies.give(size)  # this connection was evicted to make room
-        self._yield_turn(_ROOM_S)
+        self._pause_for_a_time(partial(self._loop.call_later, _ROOM_S))
         return False
 
     def _begin(self, header: Header, body: bytes) -> None:

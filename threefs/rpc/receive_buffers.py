@@ -1,10 +1,26 @@
-"""Receiving frames: the progress within destination buffers, and the memory budget for bodies, which are not checked
-before they are complete."""
+"""Receiving frames: who gets them, the progress within destination buffers, and the memory budget for bodies, which are
+not checked before they are complete."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from threefs.rpc.frames import PROBE_BYTES
+from threefs.errors import ThreefsError
+from threefs.rpc.frames import PROBE_BYTES, Header
+
+
+class Receiver(Protocol):
+    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        """A frame has come. Returns the destination of its inline payload, views of header.inline_bytes in total."""
+        ...
+
+    def payload_done(self, header: Header) -> None:
+        """The inline payload of that frame has been received."""
+        ...
+
+    def lost(self, error: ThreefsError) -> None:
+        """The stream is closed. Called once."""
+        ...
 
 
 def advance(wanted: deque[memoryview], count: int) -> int:

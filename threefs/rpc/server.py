@@ -14,6 +14,7 @@ from threefs.env.process_tuning import max_connections
 from threefs.errors import Overloaded, Stopping, Unavailable
 from threefs.rpc import frames
 from threefs.rpc.connection_reaper import CHECK_INTERVAL_S, ConnectionReaper
+from threefs.rpc.connection_turns import Turns
 from threefs.rpc.handshake import Identity
 from threefs.rpc.held_answers import HeldAnswers
 from threefs.rpc.limits import Limits
@@ -53,6 +54,7 @@ class Server:
         self.traffic = {traffic: TrafficCounters() for traffic in TrafficClass}
         self.pool = BufferPool()
         self.queued = QueuedBytes(limits.process_bytes)
+        self.turns = Turns(clock.monotonic)
         self.calls_bytes = 0  # of requests in flight
         self.refused_calls = 0  # that were answered before they began
         self.held = HeldAnswers()

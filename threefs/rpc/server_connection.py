@@ -259,9 +259,9 @@ class ServerConnection:
         self.progress = Progress(server.clock.monotonic())
         self._inflight_bytes, self._calls_bytes, self._is_service = 0, 0, False
         self.held = HeldOfConnection(server.held)
-        limits, now, queued = server.limits, server.clock.monotonic, server.queued
+        limits, turns, queued = server.limits, server.turns, server.queued
         before = limits.before_hello()
-        self.stream = FrameStream(stream, before, self, queued, limits.queued_bytes, now, bodies=server.bodies)
+        self.stream = FrameStream(stream, before, self, queued, limits.queued_bytes, turns, bodies=server.bodies)
         self._hello_timer = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
 
     # ---- progress, for the reaper

@@ -156,6 +156,26 @@ async def test_a_call_without_an_answer_ends_with_its_deadline_and_is_cancelled_
         await cancelled.wait()
 
 
+async def test_an_answer_that_has_come_counts_although_this_process_was_too_busy_to_read_it_in_time() -> None:
+    """A process whose loop had been held up took its own heartbeats for failed, whose answers it had."""
+    async with Served() as (server, peers, address):
+        begun: list[WriteCall] = []
+        add_slow_echo(server, begun)
+        connection = await peers.connect(address, 5)
+        calls = [connection.call(WRITE, pb.WriteRequest(), timeout_s=60) for _ in range(2)]
+        while len(begun) < 2:
+            await asyncio.sleep(0.001)
+        connection._stream._stream.on_readable(None)  # the loop does not get to it
+        begun[0].reply(pb.WriteReply(routing_version=7))
+        await asyncio.sleep(0.01)
+        for pending in connection._pending.values():
+            pending.deadline = connection._clock.monotonic()
+        connection._expire()
+        answered, late = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(answered, pb.WriteReply) and answered.routing_version == 7
+        assert isinstance(late, DeadlineExceeded), "no answer to this one has come"
+
+
 async def test_a_cancelled_call_does_not_touch_its_place_any_more() -> None:
     async with Served() as (server, peers, address):
         size = 32 << 20

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from threefs.env.net import Buffer
 from threefs.env.packet_marks import PacketMark
 from threefs.errors import ConnectionLost, ProtocolError, ThreefsError
 from threefs.rpc import frames
+from threefs.rpc.connection_turns import Turns
 from threefs.rpc.frame_stream import FrameStream
 from threefs.rpc.frames import SEGMENT_BYTES, Header
 from threefs.rpc.limits import Limits
@@ -388,7 +390,7 @@ async def test_frames_that_are_much_work_leave_others_their_turn() -> None:
 
     receiver = Working()
     link = FrameStream(one, Limits(), Collected())
-    FrameStream(other, Limits(), receiver, now=lambda: now)
+    FrameStream(other, Limits(), receiver, turns=Turns(lambda: now))
     for call_id in range(1, 11):
         link.send(frames.encode(frames.REQUEST, 1, 0, call_id))
     await asyncio.sleep(0)
@@ -397,11 +399,45 @@ async def test_frames_that_are_much_work_leave_others_their_turn() -> None:
     while len(receiver.frames) < 10:
         turns.append(len(receiver.frames))
         await asyncio.sleep(0)
-    assert turns == [4, 8]
+    assert turns == [3, 6, 9]
     assert [call_id for _, call_id, _ in receiver.frames] == [*range(1, 11)]
     link.send(frames.encode(frames.REQUEST, 1, 0, 11))
     await settle(one, other)
     assert len(receiver.frames) == 11, "it listens again"
+
+
+async def test_many_streams_with_work_leave_a_step_of_the_loop_to_others_and_none_is_passed_over() -> None:
+    """Each took its whole turn in each step: a process with hundreds of busy peers had no time for its own calls."""
+    now, worked = 0.0, list[int]()
+
+    class Working(Collected):
+        number = 0
+
+        def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+            nonlocal now
+            now += 0.006
+            worked.append(self.number)
+            return super().frame(header, body)
+
+    turns = Turns(lambda: now)
+    pairs = [joined([1 << 20]) for _ in range(50)]
+    for number, (one, other) in enumerate(pairs):
+        receiver = Working()
+        receiver.number = number
+        FrameStream(other, Limits(), receiver, turns=turns)
+        link = FrameStream(one, Limits(), Collected())
+        link.send(frames.encode(frames.REQUEST, 1, 0, 1))
+        link.send(frames.encode(frames.REQUEST, 1, 0, 2, bytes(40_000)))  # in several parts
+        link.flush()
+    begun = [0]
+    while len(worked) < 100:
+        for one, other in pairs:
+            one.poke()
+            other.poke()
+        await asyncio.sleep(0)
+        begun.append(len(worked))
+    assert all(0 < after - before <= 10 for before, after in itertools.pairwise(begun)), begun
+    assert [*dict.fromkeys(worked)] == [*range(50)], "they get their turns in the order in which they came"
 
 
 async def test_nonsense_is_answered_with_the_reason() -> None:

@@ -1,6 +1,7 @@
 """A server that nobody treats well."""
 
 import asyncio
+import contextlib
 import os
 
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
 
-from tests.harness.rpc import LOOPS, RawPeer, Served, announcing, on_a_loop
+from tests.harness.clocks import SteppedClock
+from tests.harness.rpc import LOOPS, RawPeer, Served, announcing, identity, on_a_loop
+from threefs.env.net import RealNet
 from threefs.errors import ChunkNotFound, Internal, LimitExceeded, ProtocolError, Unavailable, WrongVersion
 from threefs.rpc import frames
 from threefs.rpc import server as server_module
@@ -130,6 +133,42 @@ async def test_a_stop_waits_for_what_goes_on_after_its_peer_has_left() -> None:
         await stopping
         assert not server._connections
         await asyncio.gather(calling, return_exceptions=True)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_server_with_many_busy_peers_gets_to_its_own_calls(loop: str) -> None:
+    """Each peer had its turn in each step of the loop, so the server's own heartbeat waited for thousands of calls, and
+    other services took it for dead."""
+    clock = SteppedClock()
+    flooded = Server(RealNet(), identity("c" * 32), clock=clock)
+    taken = 0
+
+    def work(call: Call[pb.WriteRequest, pb.WriteReply]) -> None:
+        nonlocal taken
+        taken += 1
+        clock.advance(0.001)
+        call.reply(pb.WriteReply())
+
+    flooded.add(WRITE, work)
+    address = await flooded.start("127.0.0.1", 0)
+    flood = b"".join(request(WRITE.number, call_id=number) for number in range(1, 101))
+    async with Served() as (manager, own_calls, idle_address), contextlib.AsyncExitStack() as peers:
+        manager.serve(SPACE_INFO, space)
+        await own_calls.connect(idle_address, 5, SPACE_INFO.traffic)
+        raw_peers = [await peers.enter_async_context(RawPeer(address)) for _ in range(200)]
+        for raw in raw_peers:
+            await raw.greet()
+        for raw in raw_peers:
+            raw.writer.write(flood)
+        while not taken:
+            await asyncio.sleep(0)
+        for _ in range(3):
+            before = taken
+            await own_calls.call(idle_address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=60)
+            assert taken - before < 600, "a call takes some steps of the loop, each with 20 to 25 calls of others"
+        while taken < 200 * 100:
+            await asyncio.sleep(0)
+        await flooded.stop(1)
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,64 @@
+"""Turns of the connections of a server: how long each, and all together, may work on received frames.
+
+While a step of the event loop goes on, everything else in the process waits: its heartbeats, its own calls, new
+connections. So many busy peers, each with a short turn, would have the process taken for dead.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+_TURN_S = 0.005  # of work for one connection, after which others get their turn
+_STEP_S = 0.02  # of work for all of them in one step of the loop, after which the rest of the process gets its turn
+
+
+class Turns:
+    """Shares the steps of the running loop among connections. `now` is a clock, in seconds."""
+
+    __slots__ = ("_began", "_is_due", "_now", "_spent_s", "_waiting")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._began = 0.0
+        #: Work is added up also over steps, because a callback in each step would cost more than most steps do.
+        self._spent_s = 0.0
+        self._waiting: deque[Callable[[], None]] = deque()  # the first one waits for longest
+        self._is_due = False  # `_step` comes in the next step of the loop
+
+    def begin(self) -> bool:
+        """Begin a turn. False: this step of the loop has had enough of them, so the caller has to `wait` for one."""
+        if self._spent_s >= _STEP_S:
+            return False
+        self._began = self._now()
+        return True
+
+    def is_over(self) -> bool:
+        """Whether the turn has lasted for so long that others come next. Called after each of several frames."""
+        return self._now() - self._began >= _TURN_S
+
+    def end(self) -> None:
+        self._spent_s += self._now() - self._began
+        if self._spent_s >= _STEP_S:
+            self._go_on_later()
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """Call `go_on`, which begins and ends a turn, in a later step, after all that wait already."""
+        self._waiting.append(go_on)
+        self._go_on_later()
+
+    def _go_on_later(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._step)
+
+    def _step(self) -> None:
+        self._is_due = False
+        self._spent_s = 0.0
+        try:
+            for _ in range(len(self._waiting)):  # who has to wait again comes in the next step
+                if self._spent_s >= _STEP_S:
+                    break
+                self._waiting.popleft()()
+        finally:
+            if self._waiting:
+                self._go_on_later()
