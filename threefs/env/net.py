@@ -23,6 +23,8 @@ Callback = Callable[[], None]
 
 SOCKET_BUFFER_BYTES = 4 << 20
 BACKLOG = 1024
+_ACCEPTS_PER_STEP = 64  # of the loop: one each would keep newcomers waiting, and give up, while steps are long
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 MAX_PORT = 65535
 #: The kernel takes at most this many pieces in one call (IOV_MAX).
 MAX_PIECES = 1024
@@ -173,18 +175,16 @@ class SocketListener:
             self._loop.add_reader(sock, self._ready, sock)
 
     def _ready(self, listening: socket.socket) -> None:
-        try:
-            sock, peer = listening.accept()
-        except OSError as error:
-            if error.errno in (
-                errno.EMFILE,
-                errno.ENFILE,
-            ):  # without a pause this would spin until a descriptor is free
-                self._loop.remove_reader(listening)
-                self._loop.call_later(0.1, self._resume, listening)
-            return
-        whose = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
-        self._accept(SocketStream(sock, whose, _shown(sock.getsockname())))
+        for _ in range(_ACCEPTS_PER_STEP):
+            try:
+                sock, peer = listening.accept()
+            except OSError as error:
+                if error.errno in _SCARCE:  # without a pause this would spin until there is some
+                    self._loop.remove_reader(listening)
+                    self._loop.call_later(0.1, self._resume, listening)
+                return
+            whose = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+            self._accept(SocketStream(sock, whose, _shown(sock.getsockname())))
 
     def _resume(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0:

@@ -25,6 +25,7 @@ class Peer(Protocol):
     """A connection, as the reaper sees it."""
 
     progress: "Progress"
+    has_place: bool  # it is one of the bounded number of connections, until it is asked to leave
 
     @property
     def sent_bytes(self) -> int:
@@ -143,8 +144,9 @@ class ConnectionReaper:
         return True
 
     def idlest(self, now: float) -> Peer | None:
-        """The connection that has been idle for longest, if it has been for a while."""
-        idlest = min(self._peers, key=lambda peer: peer.progress.idle_since, default=None)
+        """The connection with a place that has been idle for longest, if it has been for a while."""
+        placed = (peer for peer in self._peers if peer.has_place)
+        idlest = min(placed, key=lambda peer: peer.progress.idle_since, default=None)
         if idlest is None or idlest.busy or now - idlest.progress.idle_since < _SLOW_S:
             return None
         return idlest

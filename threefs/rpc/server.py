@@ -64,7 +64,7 @@ class Server:
         self._net = net
         self._listener: Listener | None = None
         self._connections: dict[ServerConnection, None] = {}  # ordered, so that two runs of the simulator are equal
-        self._unidentified: dict[ServerConnection, None] = {}  # peers that have not sent HELLO, the oldest first
+        self._unidentified: dict[ServerConnection, None] = {}  # those without a place (`_UNIDENTIFIED`), oldest first
         self._max_connections = _max_identified(limits.connections)
         self._max_unidentified = max(1, self._max_connections // _UNIDENTIFIED)
         self._reaper = ConnectionReaper(self._connections, limits)
@@ -142,6 +142,13 @@ class Server:
         if self._identified >= self._max_connections:
             self._reaper.free_connection(self.clock.monotonic())
         self._unidentified.pop(connection, None)
+        connection.has_place = True
+
+    def leaves(self, connection: ServerConnection) -> None:
+        """The connection is asked to end. Its place is free at once: several may be wanted before it has gone."""
+        if connection.has_place:
+            connection.has_place = False
+            self._unidentified[connection] = None
 
     @property
     def _identified(self) -> int:

@@ -251,6 +251,7 @@ class ServerConnection:
     def __init__(self, stream: Stream, server: "Server") -> None:
         self.server = server
         self.hello: Hello | None = None  # None until the identity of the peer is certain
+        self.has_place = False  # as `server` says
         self.traffic = TrafficClass.DATA  # until HELLO names another one
         self.counters = server.traffic[self.traffic]
         self._socket = stream
@@ -302,8 +303,10 @@ class ServerConnection:
     def evict(self, error: ThreefsError) -> None:
         if self.stream.sending:  # the peer does not read, so an error would not reach it
             self.stream.close(error)
-        else:
-            self.stream.refuse(error)
+            return
+        if not self.busy:
+            self.server.leaves(self)
+        self.stream.refuse(error)
 
     def _no_hello(self) -> None:
         self.stream.refuse(ProtocolError(f"no HELLO came within {self.server.limits.hello_s:g} s"))

@@ -1,11 +1,12 @@
 import asyncio
+import errno
 import socket
 
 import pytest
 
 from tests.harness.rpc import LOOPS, TcpNet
 from threefs.env import ports
-from threefs.env.net import Listener, Net, RealNet, Stream, parse_address
+from threefs.env.net import Listener, Net, RealNet, SocketListener, Stream, parse_address
 from threefs.errors import ConnectionRefused, InvalidArgument, Unavailable
 
 
@@ -80,6 +81,51 @@ async def test_a_full_stream_blocks_and_tells_when_it_goes_on(loop: str) -> None
     one.on_writable(None)
     for end in (one, other, listener):
         end.close()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_many_that_connect_in_one_moment_get_in_together(loop: str) -> None:
+    """One of them got in with each step of the loop, which may take a second when a process is busy."""
+    accepted: list[Stream] = []
+    listener = await RealNet().listen("127.0.0.1", 0, accepted.append)
+    clients = [socket.create_connection(parse_address(listener.address)) for _ in range(50)]
+    steps = 0
+    while len(accepted) < 50:
+        await asyncio.sleep(0)
+        steps += 1
+    assert steps < 10
+    for client in clients:
+        client.close()
+    for stream in accepted:
+        stream.close()
+    listener.close()
+
+
+@pytest.mark.parametrize("lacks", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+async def test_a_listener_without_the_means_to_accept_leaves_the_loop_to_others_for_a_while(
+    lacks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted: list[Stream] = []
+    listener = await RealNet().listen("127.0.0.1", 0, accepted.append)
+    assert isinstance(listener, SocketListener)
+    listening, tries = listener._sockets[0], 0
+
+    class Poor:
+        def accept(self) -> None:
+            nonlocal tries
+            tries += 1
+            raise OSError(lacks, "none is left")
+
+        def fileno(self) -> int:
+            return listening.fileno()
+
+    listener._ready(Poor())  # type: ignore[arg-type]
+    client = socket.create_connection(parse_address(listener.address))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not accepted and tries == 1, "nobody looks at the listening socket"
+    listener.close()
+    client.close()
 
 
 async def test_a_machine_that_is_gone_is_noticed_by_either_side_within_a_minute() -> None:

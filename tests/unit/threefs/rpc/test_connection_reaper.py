@@ -15,6 +15,7 @@ class FakePeer:
         self.progress = Progress(now)
         self.sent_bytes = self.received_bytes = self.queued_bytes = self.expected_bytes = 0
         self.busy = False
+        self.has_place = True
         self.end: ThreefsError | None = None
         self.late: list[float] = []
 
@@ -124,4 +125,8 @@ def test_a_new_connection_takes_the_place_of_the_one_that_is_idle_for_longest() 
     after(reaper, old, 5, sent=1)
     assert not reaper.free_connection(6.0), "all were used a moment ago"
     assert reaper.free_connection(20.0) and older.end is not None and old.end is None
+    older.has_place = False  # it is asked to leave, or has never had one
+    assert reaper.free_connection(20.0) and old.end is not None
+    old.has_place = False
+    assert not reaper.free_connection(20.0), "their end would make room for nobody"
     assert not ConnectionReaper([busy], LIMITS).free_connection(1000.0)

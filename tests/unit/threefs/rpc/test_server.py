@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.rpc import LOOPS, RawPeer, Served, announcing, identity, on_a_loop
+from tests.harness.rpc import LOOPS, RawPeer, Served, announcing, hello_frame, identity, on_a_loop
 from threefs.env.net import RealNet
 from threefs.errors import ChunkNotFound, Internal, LimitExceeded, ProtocolError, Unavailable, WrongVersion
 from threefs.rpc import frames
@@ -169,6 +169,35 @@ async def test_a_server_with_many_busy_peers_gets_to_its_own_calls(loop: str) ->
         while taken < 200 * 100:
             await asyncio.sleep(0)
         await flooded.stop(1)
+
+
+async def test_peers_that_say_hello_in_one_moment_take_the_places_of_as_many() -> None:
+    """All found the same idle one, which was still there: each such moment left the server with more connections."""
+    async with Served(limits=Limits(connections=10)) as (server, _, address), contextlib.AsyncExitStack() as stack:
+
+        async def newcomers(count: int) -> list[RawPeer]:
+            """They are accepted before any of them says anything."""
+            found = [await stack.enter_async_context(RawPeer(address)) for _ in range(count)]
+            while len(server._unidentified) < count:
+                await asyncio.sleep(0)
+            return found
+
+        for _ in range(5):
+            for raw in await newcomers(2):
+                await raw.greet()
+        assert server._identified == 10
+        for _ in range(4):
+            for connection in server._connections:
+                connection.progress.idle_since -= 3600.0
+            both = await newcomers(2)
+            for raw in both:
+                raw.writer.write(hello_frame(identity()))
+            for raw in both:
+                header, _ = await raw.frame()
+                assert header.kind == frames.HELLO
+            assert server._identified == 10
+            while len(server._connections) > 10:
+                await asyncio.sleep(0)
 
 
 @settings(max_examples=60, deadline=None)
