@@ -55,14 +55,21 @@ _DEFAULT_LIMITS = Limits()
 _LOG = structlog.get_logger()
 #: For which a connection may have no call. Nodes call every two seconds, and other callers connect anew by themselves.
 _IDLE_S = 60.0
+#: In flight on one connection; a client of gRPC keeps more back. A tool that waits for the next routing has one for
+#: that, and a few beside it. Each takes 12 KiB once its header has come, also that of a peer that reads no refusals.
+_MAX_CALLS = 32
 
 
 def _options(limits: Limits) -> list[tuple[str, int]]:
     """Whoever can reach the port may connect, with or without the key. Without bounds, connections that say nothing
-    would use up the descriptors of the process."""
+    would use up the descriptors of the process, and calls its memory.
+
+    The calls of all connections together have no bound: what exceeds it would have to be answered too, and a few
+    connections that read nothing would keep out everybody."""
     return [
         ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
         ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", _MAX_CALLS),
         ("grpc.max_allowed_incoming_connections", max_control_connections(limits.connections)),
         ("grpc.server_handshake_timeout_ms", int(limits.hello_s * 1000)),
         ("grpc.http2.settings_timeout", int(limits.hello_s * 1000)),

@@ -11,6 +11,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from structlog.testing import capture_logs
 
 from tests.harness.clocks import SteppedClock
+from tests.harness.rpc import RawPeer
 from threefs.env import ports
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import parse_address
@@ -273,6 +274,41 @@ async def test_a_call_without_a_proof_is_refused_before_the_request_is_read() ->
 #: What a connection says before it falls silent: nothing, a part of what HTTP/2 begins with, all of it.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _SETTINGS = bytes(3) + b"\x04" + bytes(5)
+
+
+def _http2_frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
+    return len(content).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + content
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    """A header in HPACK; `name` is its text, or its index in the static table."""
+    return name + bytes([len(value)]) + value
+
+
+async def test_a_connection_has_only_so_many_calls_in_flight() -> None:
+    """Four connections that read nothing made a manager hold 3 GiB, by 3 MB of headers of calls, without the key."""
+    path = f"/{GET_STATUS.service}/{GET_STATUS.name}".encode()
+    begun = b"\x83\x86" + _literal(b"\x04", path) + _literal(b"\x01", b"x") + _literal(b"\x0f\x10", b"application/grpc")
+    begun += _literal(b"\x00\x02te", b"trailers")
+    async with serving(status) as address, RawPeer(address) as raw:
+        raw.writer.write(_PREFACE + _SETTINGS + _http2_frame(kind=4, flags=1, stream=0))
+        for number in range(100):
+            raw.writer.write(_http2_frame(kind=1, flags=4, stream=2 * number + 1, content=begun))  # no request follows
+        kind, _, settings = await _next_http2_frame(raw)
+        assert kind == 4 and b"\x00\x03" + (32).to_bytes(4, "big") in settings, "clients are told the bound"
+        refused = set[int]()
+        async with asyncio.timeout(60):
+            while len(refused) < 100 - 32:
+                kind, stream, _ = await _next_http2_frame(raw)
+                if kind == 3:  # RST_STREAM
+                    refused.add(stream)
+        assert (await ask(address)).manager_epoch == 3
+
+
+async def _next_http2_frame(raw: RawPeer) -> tuple[int, int, bytes]:
+    """Kind, stream and content."""
+    head = await raw.reader.readexactly(9)
+    return head[3], int.from_bytes(head[5:], "big"), await raw.reader.readexactly(int.from_bytes(head[:3], "big"))
 
 
 @pytest.mark.parametrize("said", [b"", _PREFACE[:7], _PREFACE + _SETTINGS])
