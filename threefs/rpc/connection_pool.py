@@ -140,6 +140,9 @@ class ConnectionPool:
             before = self._live[traffic].get(address)
             if before is not None and before.outstanding:
                 self._leaving[before] = None
+            elif before is not None:  # its service is stopping, and may hang at that: nobody else would close it
+                before.on_lost = None  # for a loss of its manager a storage process gives up its leases
+                before.close()
             self._live[traffic][address] = connection
             connection.on_lost = partial(self._lost, address, connection)
 
@@ -189,6 +192,7 @@ class ConnectionPool:
         `traffic` is the class of the call, by default that of its method.
 
         If the service has closed the idle connection in that moment, it has not begun the call, so it is repeated once.
+        Raises Unavailable if the time is over before there is a connection.
         """
         deadline = self._clock.monotonic() + timeout_s
         again = False
@@ -196,6 +200,8 @@ class ConnectionPool:
         connection = self.live(address, traffic) or await self.connect(address, timeout_s, traffic)
         while True:
             left = deadline - self._clock.monotonic()
+            if left <= 0:
+                raise Unavailable(f"the time of {method} was over before there was a connection to {address}")
             try:
                 return await connection.call(
                     method, request, timeout_s=left, payload=payload, sink=sink, request_id=request_id, hops=hops

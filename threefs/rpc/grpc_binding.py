@@ -8,6 +8,7 @@ long ago, and may have ended, or may have asked for the opposite since: a late h
 process that is dead. gRPC has no way to close single connections, so the server begins anew.
 """
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -148,7 +149,10 @@ class ControlServer:
                 reply = (await handler(self._request(method, body, proof))).SerializeToString()
             except ThreefsError as error:
                 return await self._fail(context, grpc.StatusCode.FAILED_PRECONDITION, error, proof)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise  # the caller has cancelled the call, or is gone
                 _LOG.exception("a call failed unexpectedly", method=str(method))
                 failure = Internal(f"{method} failed: {type(error).__name__}")
                 return await self._fail(context, grpc.StatusCode.INTERNAL, failure, proof)

@@ -3,6 +3,7 @@ from functools import partial
 
 import pytest
 
+from tests.harness.clocks import SteppedClock
 from tests.harness.rpc import NETS, Served, identity
 from threefs.env.net import RealNet
 from threefs.errors import (
@@ -85,6 +86,41 @@ async def test_the_end_of_a_process_ends_calls_at_a_service_that_was_stopping() 
         await peers.close()
         with pytest.raises(ConnectionLost):
             await asyncio.wait_for(call, 5)
+
+
+async def test_an_idle_connection_whose_service_was_stopping_ends_when_another_takes_its_place() -> None:
+    """It belonged to nobody any more, and stayed if the service hung while it stopped, also when this process ended."""
+    async with Served() as (server, peers, address):
+        lost: list[str] = []
+        peers.on_lost = lambda whose, _: lost.append(whose)
+        old = await peers.connect(address, 5)
+        (session,) = server._connections
+        session.stream.send(frames.encode(frames.GOAWAY, body=frames.error_body(Stopping("soon"))))
+        while not old.closing:
+            await asyncio.sleep(0.01)
+        new = await peers.connect(address, 5)
+        assert new is not old and old._stream.closed and peers.live(address) is new
+        assert not lost, "nobody has lost anything by this"
+
+
+async def test_a_call_whose_time_is_over_before_there_is_a_connection_is_not_sent() -> None:
+    """It was sent, with no time left, and its caller had to believe that it may have had its effect."""
+    async with Served() as (server, _, address):
+        asked: list[SpaceInfoRequest] = []
+
+        async def counted(request: SpaceInfoRequest) -> SpaceInfoReply:
+            asked.append(request)
+            return SpaceInfoReply()
+
+        server.serve(SPACE_INFO, counted)
+        clock = SteppedClock(step_s=3.0)  # between any two looks
+        peers = ConnectionPool(RealNet(), identity(), clock=clock)
+        with pytest.raises(Unavailable, match="over before there was a connection"):
+            await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=2.0)
+        connection = await peers.connect(address, 5, SPACE_INFO.traffic)
+        await connection.ping(5)
+        assert not asked
+        await peers.close()
 
 
 async def test_a_check_ends_connections_that_do_not_answer_and_no_others() -> None:

@@ -123,6 +123,20 @@ async def test_a_handler_that_breaks_is_internal_and_logged() -> None:
         assert any(entry["log_level"] == "error" for entry in logs)
 
 
+async def test_a_handler_is_answered_for_when_what_it_waits_for_is_cancelled() -> None:
+    """Nobody had cancelled the call: over frames it is an internal error."""
+
+    async def waits(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        shared = asyncio.get_running_loop().create_future()
+        shared.cancel()
+        return await shared  # type: ignore[no-any-return]
+
+    async with serving(waits) as address:
+        with capture_logs() as logs, pytest.raises(Internal, match="CancelledError"):
+            await ask(address)
+        assert any(entry["log_level"] == "error" for entry in logs)
+
+
 async def test_a_token_is_needed_where_there_is_one() -> None:
     async with serving(status, token="right") as address:
         assert (await ask(address, "right")).cluster_id == "c"
