@@ -19,7 +19,6 @@ from threefs.cluster.chunk_client import ChunkClient
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import GET_ROUTING, PRESENCE
 from threefs.rpc.server import Server
-from threefs.rpc.server_connection import _CALL_BYTES
 
 _LOOKS = 60  # what is given back lazily is given back by then, and who lost an answer of the store asks again
 _PAUSE_S = 0.04
@@ -160,7 +159,7 @@ def _memory_of_server(server: Server) -> Iterator[str]:
     for call in open_calls:
         if call.method not in _WAIT_FOR_NEWS:
             yield f"does not answer call {call.request_id}: {call.method} (I13)"
-    requests = sum(call.body_bytes + _CALL_BYTES for call in open_calls)
+    requests = sum(call.counted_bytes for call in open_calls)
     if server.calls_bytes != requests:
         yield f"counts requests in flight: {server.calls_bytes} bytes, not {requests} (I20)"
     if server.queued.total_bytes:

@@ -27,7 +27,7 @@ from threefs.rpc.frames import Header
 from threefs.rpc.handshake import ClientHandshake, Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
-from threefs.rpc.receive_buffers import BodyBudget
+from threefs.rpc.receive_buffers import BodyBudget, unwanted
 from threefs.rpc.send_stall import STALL_S, SendStall
 from threefs.rpc.send_window import SendWindow
 from threefs.rpc.traffic_class import TrafficClass
@@ -39,8 +39,6 @@ Sink = Callable[[Any, int], Sequence[memoryview]]
 Ready = Callable[[Callable[[], None]], None]
 
 _LATEST_MS = 2**32 - 1
-#: The destination of payload of calls that have ended. Never read.
-_UNWANTED = memoryview(bytearray(frames.SEGMENT_BYTES))
 
 
 class _Pending:
@@ -379,7 +377,7 @@ class ClientConnection:
         if header.kind == frames.SEGMENT:
             pending = self._pending.get(header.call_id)
             if pending is None or pending.future.done():
-                return _unwanted(header)
+                return unwanted(header)
             self._stream.owner = pending.future
             return pending.place(header.payload_bytes)
         if header.kind == frames.READY:
@@ -415,12 +413,12 @@ class ClientConnection:
     def _response(self, header: Header, body: bytes) -> Sequence[memoryview]:
         pending = self._pending.get(header.call_id)
         if pending is None or pending.future.done():  # cancelled, or timed out
-            return _unwanted(header)
+            return unwanted(header)
         if pending.reply is not None:
             raise ProtocolError(f"{self.address} answered {pending.method} twice")
         if header.flags & frames.FAILED:
             self._finish(header.call_id, frames.error_from(body))
-            return _unwanted(header)
+            return unwanted(header)
         try:
             pending.reply = pending.method.reply.FromString(body)
         except DecodeError:
@@ -434,7 +432,7 @@ class ClientConnection:
             pending.views = pending.sink(pending.reply, header.payload_bytes)
         except ThreefsError as error:  # the reply does not match the request
             self._finish(header.call_id, error)
-            return _unwanted(header)
+            return unwanted(header)
         if sum(len(view) for view in pending.views) != header.payload_bytes:
             raise ProtocolError(
                 f"{self.address} answered {pending.method} with {header.payload_bytes} bytes, which do not fit"
@@ -494,7 +492,3 @@ def _fail(future: "asyncio.Future[Any]", error: ThreefsError) -> None:
     """Set the error, and retrieve it: asyncio logs an error that its cancelled caller does not retrieve."""
     future.set_exception(error)
     future.exception()
-
-
-def _unwanted(header: Header) -> Sequence[memoryview]:
-    return [_UNWANTED[: header.inline_bytes]] if header.payload_bytes else ()

@@ -13,9 +13,9 @@ from threefs.env.net import MAX_PIECES, Buffer, Stream
 from threefs.errors import ConnectionLost, PeerClosed, ProtocolError, ThreefsError
 from threefs.rpc import frames
 from threefs.rpc.connection_turns import Turns
-from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
+from threefs.rpc.frames import HEADER_BYTES, Header
 from threefs.rpc.limits import Limits
-from threefs.rpc.receive_buffers import BodyBudget, Receiver, advance
+from threefs.rpc.receive_buffers import UNWANTED, BodyBudget, Receiver, advance
 from threefs.rpc.send_queue import Outgoing, Owner, QueuedBytes
 
 _RING_BYTES = 16 << 10
@@ -26,8 +26,6 @@ _LARGE_BYTES = 2 << 10
 _ROOM_S = 0.05  # between attempts to get memory for a body
 _NEVER = 1 << 62
 _FEW_BYTES = 64 << 10  # to be sent by a stream that receives, also while all together have too much
-#: The destination of payload of calls that have ended. Never read.
-_UNWANTED = memoryview(bytearray(SEGMENT_BYTES))
 
 
 class FrameStream:
@@ -271,7 +269,7 @@ class FrameStream:
 
     def _discard_payload(self) -> None:
         self.owner = None
-        self._destinations = deque(_UNWANTED[: len(view)] for view in self._destinations)
+        self._destinations = deque(UNWANTED[: len(view)] for view in self._destinations)
 
     @property
     def expected_bytes(self) -> int:

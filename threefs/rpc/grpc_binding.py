@@ -166,6 +166,7 @@ class ControlServer:
     def _request(self, method: Method[Req, Any], body: bytes, proof: Proof | None) -> Req:
         if self._token and (proof is None or not grpc_proofs.fits(proof, body)):
             raise NotAuthorised(f"the proof of the call of {method} belongs to another request")
+        method.request_bytes(body)
         try:
             return method.request.FromString(body)
         except DecodeError:

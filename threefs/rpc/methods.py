@@ -3,13 +3,23 @@
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from threefs.errors import LimitExceeded
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import backup_pb2, common_pb2, manager_pb2, meta_pb2, storage_pb2
 
 Req = TypeVar("Req", bound=Message)
 Rep = TypeVar("Rep", bound=Message)
+
+_BODY_BYTES = 1 << 20  # of a request, unless its method says otherwise
+_LARGE_BODY_BYTES = 8 << 20  # with paths of thousands of files, or the disks of a large cluster
+#: Messages and texts within a request. Without a bound, parsing them would hold up the loop for seconds.
+_MAX_ROWS = 1 << 16
+_LENGTH_DELIMITED = 2
+_LENGTH_DELIMITED_TYPES = (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+_ROW_BYTES = 256  # that one of them takes at most when it is parsed; in the body it may take two
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,6 +32,19 @@ class Method(Generic[Req, Rep]):
     request: type[Req]
     reply: type[Rep]
     traffic: TrafficClass = TrafficClass.METADATA  # of its calls, unless the caller says otherwise
+    body_bytes: int = _BODY_BYTES  # the largest body of a request
+    row_tags: bytes = b""  # see `_row_tags`
+
+    def request_bytes(self, body: bytes) -> int:
+        """How much memory a request takes at most when it is parsed. Raises LimitExceeded if it should not be."""
+        if len(body) > self.body_bytes:
+            raise LimitExceeded(f"a request of {self} of {len(body)} bytes exceeds the limit of {self.body_bytes}")
+        if not self.row_tags:
+            return len(body)
+        rows = len(body) - len(body.translate(None, self.row_tags))  # bytes that are such tags
+        if rows > _MAX_ROWS:
+            raise LimitExceeded(f"a request of {self} with {rows} rows exceeds the limit of {_MAX_ROWS}")
+        return len(body) + rows * _ROW_BYTES
 
     def __str__(self) -> str:
         return f"{self.service.rpartition('.')[2]}.{self.name}"
@@ -34,18 +57,41 @@ def _method(
     request: type[Req],
     reply: type[Rep],
     traffic: TrafficClass = TrafficClass.METADATA,
+    body_bytes: int = _BODY_BYTES,
 ) -> Method[Req, Rep]:
     owner = module.DESCRIPTOR.services_by_name[service]
     found = owner.methods_by_name[name]
     assert found.input_type is request.DESCRIPTOR and found.output_type is reply.DESCRIPTOR, found.full_name
     number = found.GetOptions().Extensions[common_pb2.number]
-    return Method(owner.full_name, name, number, request, reply, traffic)
+    tags = bytes(sorted(_row_tags(request.DESCRIPTOR, set())))
+    return Method(owner.full_name, name, number, request, reply, traffic, body_bytes, tags)
+
+
+def _row_tags(message: Descriptor, seen: set[Descriptor]) -> set[int]:
+    """The bytes with which a row may begin: a message or text of a repeated field, at any depth. The number of such
+    bytes in a body is at least that of its rows, and costs nothing to find out.
+
+    A tag is a varint of the number of the field and its wire type, which may be longer than it has to be.
+    """
+    if message in seen:
+        return set()
+    seen.add(message)
+    found: set[int] = set()
+    for field in message.fields:
+        if field.message_type is not None:
+            found |= _row_tags(field.message_type, seen)
+        if field.is_repeated and field.type in _LENGTH_DELIMITED_TYPES:
+            tag = field.number << 3 | _LENGTH_DELIMITED
+            found.add(tag & 0x7F | 0x80)
+            if tag < 0x80:
+                found.add(tag)
+    return found
 
 
 _M, _F, _S = manager_pb2, meta_pb2, storage_pb2
 _DATA, _REPLICATION, _BACKGROUND = TrafficClass.DATA, TrafficClass.REPLICATION, TrafficClass.BACKGROUND
 
-INIT = _method(_M, "Manager", "Init", _M.InitRequest, _M.InitReply)
+INIT = _method(_M, "Manager", "Init", _M.InitRequest, _M.InitReply, body_bytes=_LARGE_BODY_BYTES)
 REGISTER = _method(_M, "Manager", "Register", _M.RegisterRequest, _M.RegisterReply)
 HEARTBEAT = _method(_M, "Manager", "Heartbeat", _M.HeartbeatRequest, _M.HeartbeatReply)
 GET_ROUTING = _method(_M, "Manager", "GetRouting", _M.GetRoutingRequest, _M.GetRoutingReply)
@@ -55,7 +101,7 @@ ACCEPT_LOSS = _method(_M, "Manager", "AcceptLoss", _M.AcceptLossRequest, _M.Acce
 SET_MIN_REPLICAS = _method(_M, "Manager", "SetMinReplicas", _M.SetMinReplicasRequest, _M.SetMinReplicasReply)
 ACCEPT_UNHEARD = _method(_M, "Manager", "AcceptUnheard", _M.AcceptUnheardRequest, _M.AcceptUnheardReply)
 ADMIT_STORE = _method(_M, "Manager", "AdmitStore", _M.AdmitStoreRequest, _M.AdmitStoreReply)
-ADD_NODES = _method(_M, "Manager", "AddNodes", _M.AddNodesRequest, _M.AddNodesReply)
+ADD_NODES = _method(_M, "Manager", "AddNodes", _M.AddNodesRequest, _M.AddNodesReply, body_bytes=_LARGE_BODY_BYTES)
 SET_DRAINING = _method(_M, "Manager", "SetDraining", _M.SetDrainingRequest, _M.SetDrainingReply)
 REMOVE_NODE = _method(_M, "Manager", "RemoveNode", _M.RemoveNodeRequest, _M.RemoveNodeReply)
 REBALANCE = _method(_M, "Manager", "Rebalance", _M.RebalanceRequest, _M.RebalanceReply)
@@ -73,7 +119,7 @@ OPEN = _method(_F, "Meta", "Open", _F.OpenRequest, _F.OpenReply)
 CLOSE = _method(_F, "Meta", "Close", _F.CloseRequest, _F.InodeReply)
 SYNC = _method(_F, "Meta", "Sync", _F.SyncRequest, _F.InodeReply)
 STAT = _method(_F, "Meta", "Stat", _F.StatRequest, _F.InodeReply)
-BATCH_STAT = _method(_F, "Meta", "BatchStat", _F.BatchStatRequest, _F.BatchStatReply)
+BATCH_STAT = _method(_F, "Meta", "BatchStat", _F.BatchStatRequest, _F.BatchStatReply, body_bytes=_LARGE_BODY_BYTES)
 LOOKUP = _method(_F, "Meta", "Lookup", _F.LookupRequest, _F.InodeReply)
 LIST = _method(_F, "Meta", "List", _F.ListRequest, _F.ListReply)
 LIST_NAMES = _method(_F, "Meta", "ListNames", _F.ListNamesRequest, _F.ListNamesReply)
@@ -86,14 +132,16 @@ SET_ATTR = _method(_F, "Meta", "SetAttr", _F.SetAttrRequest, _F.InodeReply)
 TRUNCATE = _method(_F, "Meta", "Truncate", _F.TruncateRequest, _F.InodeReply)
 SET_LAYOUT = _method(_F, "Meta", "SetLayout", _F.SetLayoutRequest, _F.InodeReply)
 STAT_FS = _method(_F, "Meta", "StatFs", _F.StatFsRequest, _F.StatFsReply)
-BATCH = _method(_F, "Meta", "Batch", _F.BatchRequest, _F.BatchReply)
+BATCH = _method(_F, "Meta", "Batch", _F.BatchRequest, _F.BatchReply, body_bytes=_LARGE_BODY_BYTES)
 RENEW_LEASE = _method(_F, "Meta", "RenewLease", _F.RenewLeaseRequest, _F.RenewLeaseReply)
 SET_QUOTA = _method(_F, "Meta", "SetQuota", _F.SetQuotaRequest, _F.QuotaReply)
 SHOW_QUOTA = _method(_F, "Meta", "ShowQuota", _F.ShowQuotaRequest, _F.QuotaReply)
 LIST_QUOTAS = _method(_F, "Meta", "ListQuotas", _F.ListQuotasRequest, _F.ListQuotasReply)
 STATISTICS = _method(_F, "Meta", "Statistics", _F.StatisticsRequest, _F.StatisticsReply)
 FSCK_SCAN = _method(_F, "Meta", "FsckScan", _F.FsckScanRequest, _F.FsckScanReply)
-FSCK_RECHECK = _method(_F, "Meta", "FsckRecheck", _F.FsckRecheckRequest, _F.FsckRecheckReply)
+FSCK_RECHECK = _method(
+    _F, "Meta", "FsckRecheck", _F.FsckRecheckRequest, _F.FsckRecheckReply, body_bytes=_LARGE_BODY_BYTES
+)
 ACCESS = _method(_F, "Meta", "Access", _F.AccessRequest, _F.InodeReply)
 MKNOD = _method(_F, "Meta", "Mknod", _F.MknodRequest, _F.InodeReply)
 GET_XATTR = _method(_F, "Meta", "GetXattr", _F.GetXattrRequest, _F.GetXattrReply)

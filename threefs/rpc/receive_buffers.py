@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from threefs.errors import ThreefsError
-from threefs.rpc.frames import PROBE_BYTES, Header
+from threefs.rpc.frames import PROBE_BYTES, SEGMENT_BYTES, Header
+
+#: The destination of payload of calls that have ended. Never read.
+UNWANTED = memoryview(bytearray(SEGMENT_BYTES))
 
 
 class Receiver(Protocol):
@@ -21,6 +24,11 @@ class Receiver(Protocol):
     def lost(self, error: ThreefsError) -> None:
         """The stream is closed. Called once."""
         ...
+
+
+def unwanted(header: Header) -> Sequence[memoryview]:
+    """The destination of payload that nobody wants."""
+    return [UNWANTED[: header.inline_bytes]] if header.payload_bytes else ()
 
 
 def advance(wanted: deque[memoryview], count: int) -> int:

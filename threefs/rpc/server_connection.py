@@ -10,7 +10,6 @@ from threefs.env.net import Buffer, Stream
 from threefs.errors import (
     DeadlineExceeded,
     Internal,
-    LimitExceeded,
     NotAuthorised,
     Overloaded,
     ProtocolError,
@@ -25,6 +24,7 @@ from threefs.rpc.handshake import ServerHandshake
 from threefs.rpc.held_answers import HeldOfConnection
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.preencoded import Answer
+from threefs.rpc.receive_buffers import unwanted
 from threefs.rpc.send_queue import Outgoing
 from threefs.rpc.traffic_class import TrafficClass, of_number
 from threefs.wire.common_pb2 import Hello
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 Handler = Callable[["Call[Any, Any]"], Awaitable[None] | None]
 
 _NOTHING = memoryview(b"")
-_UNWANTED = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
 _SMALL_ANSWER_BYTES = 16 << 10  # all calls of a connection may have such ones at a time
 _LARGE_ANSWER_BYTES = 64 << 10  # there is always room for a smaller one, unless others wait for the same peer
 _CALL_BYTES = 2 << 10  # what a call takes beside its request
@@ -60,6 +59,7 @@ class Call(Generic[Req, Rep]):
         "_running",
         "answered",
         "began",
+        "counted_bytes",
         "deadline",
         "held_until",
         "lost",
@@ -74,10 +74,17 @@ class Call(Generic[Req, Rep]):
     )
 
     def __init__(
-        self, connection: "ServerConnection", header: Header, method: Method[Req, Rep], request: Req, began: float
+        self,
+        connection: "ServerConnection",
+        header: Header,
+        method: Method[Req, Rep],
+        request: Req,
+        began: float,
+        request_bytes: int,
     ):
         self.method = method
         self.request = request
+        self.counted_bytes = request_bytes + _CALL_BYTES  # of memory
         self.began = began
         self.deadline = began + header.deadline_ms / 1000
         self.receive_by = self.deadline  # of its whole payload
@@ -226,10 +233,6 @@ class Call(Generic[Req, Rep]):
         return self._header.call_id
 
     @property
-    def body_bytes(self) -> int:
-        return self._header.body_bytes
-
-    @property
     def payload_bytes(self) -> int:
         return self._header.payload_bytes
 
@@ -322,7 +325,7 @@ class ServerConnection:
         if header.kind == frames.SEGMENT:
             call = self.calls.get(header.call_id)
             if call is None or call.complete:  # the call was refused or cancelled before all of it came
-                return _unwanted(header)
+                return unwanted(header)
             return [call.place(header.payload_bytes)]
         if header.kind == frames.GRANT:
             if not self.held.grant(header.call_id) and header.call_id in self.calls:
@@ -367,19 +370,19 @@ class ServerConnection:
             raise ProtocolError(f"call {header.call_id} is in flight already")
         try:
             call = self._admit(header, body)
-        except (ProtocolError, LimitExceeded, NotAuthorised):
+        except (ProtocolError, NotAuthorised):
             raise
         except ThreefsError as error:
             self.server.refused_calls += 1
             self.refuse_call(header, error)
-            return _unwanted(header)
+            return unwanted(header)
         if self.stream.closed:  # this connection was evicted to make room
             return ()
         if header.payload_bytes:  # before anything is counted: the system may have no memory
             call.receive_into(self.server.pool.take(header.payload_bytes), call.began + self.server.limits.payload_s)
         self.calls[header.call_id] = call
         self.counters.begin_call(call.began)
-        self._count(call.body_bytes + _CALL_BYTES)
+        self._count(call.counted_bytes)
         if not header.payload_bytes:
             self._run(call)
             return ()
@@ -395,7 +398,6 @@ class ServerConnection:
         self.server.check_takes_calls(now)
         if len(self.calls) >= limits.calls:
             raise Overloaded(f"{len(self.calls)} calls of this connection are in flight")
-        self.server.check_calls(self._calls_bytes, len(body), hops=frames.hops(header), is_service=self._is_service)
         if self._inflight_bytes + header.payload_bytes > limits.inflight_bytes:
             raise Overloaded(
                 f"{self._inflight_bytes} bytes of payload of this connection are in flight, and {header.payload_bytes} "
@@ -404,13 +406,15 @@ class ServerConnection:
         method = self.server.methods.get(header.method)
         if method is None:
             raise UnknownMethod(f"{self.server.identity.program or 'this service'} has no method {header.method}")
+        size = method.request_bytes(body)
+        self.server.check_calls(self._calls_bytes, size, hops=frames.hops(header), is_service=self._is_service)
         try:
             request = method.request.FromString(body)
         except DecodeError:
             raise ProtocolError(f"the request of {method} cannot be parsed") from None
         if header.payload_bytes:
             self.server.make_room(header.payload_bytes, hops=frames.hops(header))
-        return Call(self, header, method, request, now)
+        return Call(self, header, method, request, now, size)
 
     def refuse_call(self, header: Header, error: ThreefsError) -> None:
         body = frames.error_body(error)
@@ -466,7 +470,7 @@ class ServerConnection:
         """The call is over: its handler has finished, and its answer is given."""
         if self.calls.pop(call.call_id, None) is not None:
             self.counters.end_call(call.method.name, self.server.clock.monotonic() - call.began)
-            self._count(-call.body_bytes - _CALL_BYTES)
+            self._count(-call.counted_bytes)
         buffer = call.take_buffer()
         if buffer is not None:
             self._inflight_bytes -= call.payload_bytes
@@ -493,7 +497,3 @@ def _stop(task: "asyncio.Task[None]") -> None:
     """Cancel the task after its first step. Before that, a coroutine that was started without a task (`env/eager.py`)
     would not be cancelled."""
     asyncio.get_running_loop().call_soon(task.cancel)
-
-
-def _unwanted(header: Header) -> Sequence[memoryview]:
-    return [_UNWANTED[: header.inline_bytes]] if header.payload_bytes else ()

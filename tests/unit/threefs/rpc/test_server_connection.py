@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.harness.rpc import RawPeer, Served
-from threefs.errors import ConnectionLost, DeadlineExceeded, Overloaded, Retry, Unavailable
+from threefs.errors import ConnectionLost, DeadlineExceeded, LimitExceeded, Overloaded, Retry, Unavailable
 from threefs.rpc import frames
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import READ, WRITE
@@ -119,6 +119,33 @@ async def test_more_payload_than_announced_is_a_broken_rule() -> None:
             assert "more payload" in str(await raw.goodbye())
         while server.pool.lent:
             await asyncio.sleep(0.01)
+
+
+async def test_a_request_counts_with_the_memory_that_its_rows_take() -> None:
+    """20 requests of a megabyte of empty rows, whose payload did not come, took 2 GiB. The bound of requests in flight
+    took them for 20 MiB."""
+    limits = Limits(calls_bytes=32 << 20)
+    async with Served(limits=limits) as (server, peers, address):
+        server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+        too_many, many = b"\x0a\0" * (1 << 19), b"\x0a\0" * (1 << 15)
+        async with RawPeer(address) as raw:
+            await raw.greet()
+            raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 1, too_many, 0, 60_000))
+            header, body = await raw.frame()
+            assert (header.kind, header.call_id) == (frames.RESPONSE, 1)
+            assert isinstance(frames.error_from(body), LimitExceeded), "an answer, and the connection goes on"
+            for call_id in range(2, 22):  # the rest of their payload does not come
+                raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, call_id, many, 300 << 10, 60_000))
+                raw.writer.write(bytes(256 << 10))
+            refused = set[int]()
+            while len(refused) < 19:
+                header, body = await raw.frame()
+                assert isinstance(frames.error_from(body), Overloaded)
+                refused.add(header.call_id)
+            assert 0 < server.calls_bytes <= limits.calls_bytes
+        while server.calls_bytes:
+            await asyncio.sleep(0.005)
+        await peers.call(address, WRITE, pb.WriteRequest(), timeout_s=5)
 
 
 @pytest.mark.parametrize("loop", ["asyncio"])
