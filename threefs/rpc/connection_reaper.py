@@ -110,12 +110,14 @@ class ConnectionReaper:
         self._peers = peers
         self._limits = limits
         self._checked_at: float | None = None
+        self._slow: list[Peer] = []  # at the last check; only a check changes the rates
 
     def check(self, now: float) -> None:
         """To be called every CHECK_INTERVAL_S."""
         elapsed_s = CHECK_INTERVAL_S if self._checked_at is None else max(now - self._checked_at, 0.001)
         was_suspended = self.is_late(now)
         self._checked_at = now
+        self._slow = []
         for peer in list(self._peers):
             if was_suspended:
                 peer.evict(_end_by_suspension(peer, elapsed_s))
@@ -126,16 +128,20 @@ class ConnectionReaper:
             error = self._reason_to_evict(progress, now)
             if error is not None:
                 peer.evict(error)
+            elif _hold_s(peer) >= _SLOW_S:
+                self._slow.append(peer)
 
     def is_late(self, now: float) -> bool:
         """Whether this process was suspended, and the connections of before are not evicted yet."""
         return self._checked_at is not None and now - self._checked_at >= SUSPENDED_S
 
     def free_memory(self) -> bool:
-        """Evict the peer that will hold its memory for the longest time. False: every peer makes progress."""
-        slowest = max(self._peers, key=_hold_s, default=None)
+        """Evict the peer that will hold its memory for the longest time. False: every peer makes progress. It is called
+        for each call that finds no memory, so it must not look at all peers."""
+        slowest = max(self._slow, key=_hold_s, default=None)
         if slowest is None or _hold_s(slowest) < _SLOW_S:
             return False
+        self._slow.remove(slowest)
         slowest.evict(
             ConnectionLost(
                 "this service needs the memory of this connection for others, because it makes hardly any progress"
