@@ -44,10 +44,15 @@ def advance(wanted: deque[memoryview], count: int) -> int:
     return count
 
 
+_SMALL_BYTES = 256 << 10
+
+
 class BodyBudget:
     """Bounds the bytes of bodies that all connections of a process are receiving. A body that exceeds it waits in its
     sender. A small one never waits, or a busy process would not answer a probe (`ConnectionPool.probe`), and count as
     one that cannot be reached: a connection has as many bytes in any case, to receive into.
+
+    A quarter is for bodies of ordinary requests: large ones, which may come slowly, would keep them waiting.
 
     `free_memory` is called to evict a peer that holds much of the budget and makes no progress.
     """
@@ -61,9 +66,10 @@ class BodyBudget:
 
     def take(self, size: int) -> bool:
         """False: the budget has no room for `size` bytes now. A body larger than the whole budget is received alone."""
-        if self.bytes and self.bytes + size > self._most_bytes and size > PROBE_BYTES:
+        most = self._most_bytes if size <= _SMALL_BYTES else self._most_bytes - self._most_bytes // 4
+        if self.bytes and self.bytes + size > most and size > PROBE_BYTES:
             self._free_memory()
-            if self.bytes and self.bytes + size > self._most_bytes:
+            if self.bytes and self.bytes + size > most:
                 return False
         self.bytes += size
         return True

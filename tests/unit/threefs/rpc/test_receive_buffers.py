@@ -31,6 +31,15 @@ def test_a_small_body_always_has_room() -> None:
     assert not room.take(PROBE_BYTES + 1)
 
 
+def test_large_bodies_leave_room_for_those_of_ordinary_requests() -> None:
+    """16 peers that each sent 8 MiB slowly had all the room: others waited for seconds."""
+    room = BodyBudget(128 << 20)
+    begun = 0
+    while room.take(8 << 20):
+        begun += 1
+    assert begun == 12 and room.take(30 * KIB) and room.take(256 * KIB)
+
+
 def test_room_that_another_process_gives_up_is_taken_at_once() -> None:
     room = BodyBudget(100 * KIB, lambda: room.give(70 * KIB))
     assert room.take(70 * KIB) and room.take(50 * KIB) and room.bytes == 50 * KIB
