@@ -93,7 +93,7 @@ class MetadataCheck:
             for inode, kind, nlink, parent, names in found:
                 if kind == pb.DIRECTORY:
                     directories.append((inode, parent))
-                elif nlink != names:
+                if (names and not nlink) if kind == pb.DIRECTORY else nlink != names:
                     self._suspect(inode)
                 if not nlink and inode not in self._in_queue:
                     self._suspect(inode)

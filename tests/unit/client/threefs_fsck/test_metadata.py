@@ -75,6 +75,15 @@ async def no_links_and_queued(bench: MetaBench) -> list[str]:
     return ["wrong_links"]
 
 
+async def directory_without_links_that_is_queued(bench: MetaBench) -> list[str]:
+    inode = await bench.stat("/d")
+    inode.nlink = 0
+    await damage.put_inode(bench, inode)
+    await damage.put_count(bench, ROOT, inode.inode, False)
+    await damage.put(bench, keys.removal(3, inode.inode), records.encode(Removal(type=pb.DIRECTORY)))
+    return ["wrong_links"]
+
+
 async def named_and_queued(bench: MetaBench) -> list[str]:
     inode = await bench.stat("/two")
     await damage.put(bench, keys.removal(3, inode.inode), records.encode(Removal(type=pb.FILE)))
@@ -223,6 +232,7 @@ DAMAGES = (
     too_many_links,
     too_few_links,
     no_links_and_queued,
+    directory_without_links_that_is_queued,
     named_and_queued,
     queued_nothing,
     not_queued,
