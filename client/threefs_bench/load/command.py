@@ -23,7 +23,7 @@ from threefs.env.net import parse_address
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs_bench.load import fio_report, job_file, options, progress, remote, text
 from threefs_bench.load.fio_report import Entry
-from threefs_bench.load.job import Job
+from threefs_bench.load.job import Job, check_together
 from threefs_bench.load.runner import Runner
 
 FORMATS = ("normal", "json", "json+")
@@ -107,6 +107,7 @@ def _main(command: job_file.CommandLine) -> int:
         raise InvalidArgument(f"output-format={form} is none of {', '.join(FORMATS)}")
     with _opened(run.get("output")) as write:
         jobs = [_with_address(job) for job in command.jobs]
+        check_together(jobs)
         entries, services, interrupted = uvloop.run(_measure(jobs, run))
         write(_rendered(entries, services, form, remote="client" in run))
     if interrupted:

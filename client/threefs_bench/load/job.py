@@ -245,6 +245,32 @@ def check_on_hosts(jobs: Sequence[Job], hosts: int) -> None:
             )
 
 
+def check_together(jobs: Sequence[Job]) -> None:
+    """Raises InvalidArgument, if a job verifies a file that another one writes at the same time."""
+    for phase in phases(jobs):
+        together = [jobs[index] for index in phase if jobs[index].engine != "meta"]
+        if len(together) < 2 or not any(job["verify"] for job in together):
+            continue
+        writers: dict[tuple[str, str], list[Job]] = {}
+        for writer in together:
+            for file in _files(writer) if writer.writes else ():
+                writers.setdefault(file, []).append(writer)
+        for job in together:
+            for file in _files(job) if job["verify"] else ():
+                if other := next((writer for writer in writers.get(file, ()) if writer is not job), None):
+                    raise InvalidArgument(
+                        f"job {job.name!r}: verify cannot judge {file[1]}, which job {other.name!r} writes at the same "
+                        "time: leave filename out, name the jobs differently, or part them by a stonewall"
+                    )
+
+
+def _files(job: Job) -> set[tuple[str, str]]:
+    """(cluster, path) of each file; the files of this host are those of no cluster."""
+    cluster = "" if job.engine == "posix" else str(job["address"])
+    paths = (path for process in range(job.processes) for path in job.paths(process))
+    return {(cluster, posixpath.normpath(path)) for path in paths}
+
+
 def phases(jobs: Sequence[Job]) -> list[list[int]]:
     """Indexes of the jobs that run at the same time: a stonewall begins the next phase."""
     found: list[list[int]] = []

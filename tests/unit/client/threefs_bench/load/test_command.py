@@ -13,6 +13,7 @@ from tests.harness.processes import environment
 pytestmark = pytest.mark.processes
 
 COMMAND = [sys.executable, "-m", "threefs_bench.load.command"]
+WRITES = ["--ioengine=posix", "--rw=write", "--size=1m", "--filename=/no/such/x"]
 
 
 def posix(directory: Path, *more: str) -> list[str]:
@@ -69,6 +70,7 @@ def test_a_job_that_fails_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureF
         (["--name=a", "--size=1m", "--ioengine=posix", "--output-format=xml"], "none of normal, json, json+"),
         (["--name=a", "--size=1m", "--ioengine=posix", "--eta=soon"], "none of always, auto, never"),
         (["--name=a", "--size=1m", "--ioengine=posix", "--output=/no/such/file"], "/no/such/file: No such file"),
+        ([*WRITES, "--verify=crc32c", "--name=a", "--name=b"], "verify cannot judge /no/such/x"),
         (["/no/such/job.fio"], "/no/such/job.fio: No such file"),
         (["--server=nowhere"], "is not an address"),
         (["--server=127.0.0.1:0", "--allow-directory=/no/such"], "is not a directory"),

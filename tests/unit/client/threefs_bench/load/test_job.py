@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from threefs_bench.load.job import Job, checked, group_ids, phases
+from threefs_bench.load.job import Job, check_together, checked, group_ids, phases
 
 from threefs.errors import InvalidArgument
 
@@ -97,6 +97,43 @@ def test_options_that_do_not_fit_are_refused_in_words(given: dict[str, Any], sai
 def test_a_job_has_a_name() -> None:
     with pytest.raises(InvalidArgument, match="it has no name"):
         checked(Job({"size": "1m"}, {}))
+
+
+WRITER = {"rw": "write", "verify": "crc32c", "filename": "x"}
+READER = WRITER | {"rw": "read"}
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        (job(**WRITER), job(**WRITER)),
+        (job(**WRITER), job(**READER)),
+        (job(**READER), job(rw="randrw", filename="y:x")),
+        (job(rw="write", filename="x"), job(rw="read", verify="crc32c", directory="/", filename="x")),
+        (job(ioengine="posix", **WRITER), job(ioengine="posix", **(WRITER | {"filename": ".//x"}))),
+        (job(rw="write", verify="crc32c"), job(rw="write", verify="crc32c", numjobs=2)),  # of one name
+    ],
+)
+def test_a_job_does_not_verify_what_another_one_writes_at_the_same_time(jobs: tuple[Job, Job]) -> None:
+    with pytest.raises(InvalidArgument, match=r"verify cannot judge (/|\./)?(x|a\.0\.0), which job 'a' writes"):
+        check_together(jobs)
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        (job(**WRITER), job(stonewall=1, **READER)),
+        (job(**WRITER), job(stonewall=1, **WRITER)),
+        (job(**READER), job(**READER)),
+        (job(**WRITER), job(**(WRITER | {"filename": "y"}))),
+        (job(**WRITER), job(ioengine="posix", **WRITER)),
+        (job(address="one:1", **WRITER), job(address="two:1", **WRITER)),
+        (job(rw="write", filename="x"), job(rw="write", filename="x")),
+        (job(**WRITER), job(ioengine="meta", name="x")),
+    ],
+)
+def test_jobs_may_share_files_that_only_one_of_them_writes_at_a_time(jobs: tuple[Job, Job]) -> None:
+    check_together(jobs)
 
 
 def test_stonewalls_divide_the_run() -> None:
