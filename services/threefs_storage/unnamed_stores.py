@@ -107,10 +107,12 @@ class UnnamedStores:
                 continue
             try:
                 engine = await self._open_engine(self._place(target_id))
-                await unknown_stores.mark(engine)
-                await kept_version.save(engine, target_id, chain_id, routing)
-                self.add(pb.Store(target_id=target_id, store_id=engine.store_id, kept=kept_version.load(engine)))
-                await engine.close()
+                try:
+                    await unknown_stores.mark(engine)
+                    await kept_version.save(engine, target_id, chain_id, routing)
+                    self.add(pb.Store(target_id=target_id, store_id=engine.store_id, kept=kept_version.load(engine)))
+                finally:
+                    await engine.close()
             except ThreefsError as error:
                 _LOG.warning(
                     "a store that the routing does not name cannot be told", target=target_id, error=str(error)

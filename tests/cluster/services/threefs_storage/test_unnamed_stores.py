@@ -1,17 +1,20 @@
 """Stores of targets that the routing does not name."""
 
+import asyncio
 import dataclasses
 from pathlib import Path
 
 import pytest
+from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.engine_settings import EngineSettings
+from threefs_storage.health import unknown_stores
 from threefs_storage.targets import Targets
 
 from tests.cluster.services.threefs_storage.test_unopened_stores import BUSY, LASTSRV, refusing, routing_of
 from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chain_of, target_of
 from threefs.env.disk import RealDisk
 from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError, Unavailable
-from threefs.ids import NodeId, TargetId
+from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Routing
 from threefs.wire import manager_pb2 as pb
 
@@ -105,6 +108,37 @@ async def test_a_closed_store_is_told_that_its_chain_goes_on_without_it(tmp_path
     assert there.get(201).was_unknown and there.get(201).state is None
     await there.close()
     await disk.close()
+
+
+def without_target_101() -> Routing:
+    """A later routing, in which the chain of target 101 goes on with its other member."""
+    named = routing_of(LASTSRV, OFFLINE, version=2)
+    chain = named.chains[ChainId(1)]
+    others = tuple(member for member in chain.members if member.target_id != 101)
+    return dataclasses.replace(
+        named,
+        targets={target_id: target for target_id, target in named.targets.items() if target_id != 101},
+        chains={**named.chains, chain.chain_id: dataclasses.replace(chain, members=others)},
+    )
+
+
+async def test_one_is_closed_also_if_the_telling_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock would keep every later opening out."""
+
+    async def cut_short(engine: ChunkEngine) -> None:
+        raise asyncio.CancelledError
+
+    await closed_stores(tmp_path)
+    newer = without_target_101()
+    async with refusing(tmp_path, {}) as (targets, _):
+        await targets.unnamed.find([TargetId(101)], newer)
+        with monkeypatch.context() as patched:
+            patched.setattr(unknown_stores, "mark", cut_short)
+            with pytest.raises(asyncio.CancelledError):
+                await targets.unnamed.tell(newer)
+        assert targets.unnamed.untold == [101]
+        await targets.unnamed.tell(newer)
+        assert targets.unnamed.untold == []
 
 
 async def closed_stores(directory: Path) -> None:
