@@ -337,16 +337,16 @@ class AsyncFile:
             view = view[len(part) :]
 
     async def _hand_over(self) -> None:
-        """Hand the buffered bytes to the write-behind. They stay in the buffer if it has no room in time."""
+        """Hand the buffered bytes to the write-behind. They stay in the buffer if it has no room in time, or no
+        memory."""
         timeout_s = self.handle.context.options.timeout_s
         offset, data = self._write_buffer.drain()
-        if not data or self._write_behind.try_add(offset, data):
-            return
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                await self._write_behind.add(offset, data)
+                if data and not self._write_behind.try_add(offset, data):
+                    await self._write_behind.add(offset, data)
         except BaseException as error:
-            self._write_buffer.append(offset, data)
+            self._write_buffer.put_back(offset, data)
             self._errors_seen = self._write_behind.errors.current
             if isinstance(error, TimeoutError) and limit.expired():
                 raise DeadlineExceeded(

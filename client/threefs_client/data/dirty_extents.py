@@ -23,7 +23,8 @@ class _Pieces:
         self.size = 0  # bytes
 
     def add(self, offset: int, part: Data) -> None:
-        """Put bytes over what is here. A bytearray is taken over, a memoryview is copied."""
+        """Put bytes over what is here. A bytearray is taken over, a memoryview is copied. If there is no memory for
+        that, all stays as it is (MemoryError)."""
         at = bisect_right(self.offsets, offset) - 1
         if at < 0 or not self._extend(at, offset, part):
             self.put(offset, bytearray(part) if isinstance(part, memoryview) else part)
@@ -47,8 +48,9 @@ class _Pieces:
         end = offset + len(part)
         first, last = self._overlapped(offset, end)
         pieces: list[tuple[int, Data]] = []
+        before = 0
         for start, piece in zip(self.offsets[first:last], self.parts[first:last], strict=True):
-            self.size -= len(piece)
+            before += len(piece)
             if start < offset:
                 pieces.append((start, piece[: offset - start]))
             if start + len(piece) > end:
@@ -56,7 +58,7 @@ class _Pieces:
         pieces.insert(1 if pieces and pieces[0][0] < offset else 0, (offset, part))
         self.offsets[first:last] = [start for start, _ in pieces]
         self.parts[first:last] = [piece for _, piece in pieces]
-        self.size += sum(len(piece) for _, piece in pieces)
+        self.size += sum(len(piece) for _, piece in pieces) - before
 
     def _overlapped(self, begin: int, end: int) -> tuple[int, int]:
         """The pieces that have bytes of a range: the first one, and one behind the last."""
@@ -67,7 +69,8 @@ class _Pieces:
 
     @property
     def end(self) -> int:
-        return self.offsets[-1] + len(self.parts[-1])
+        """0: it is new, and there was no memory for its first bytes."""
+        return self.offsets[-1] + len(self.parts[-1]) if self.parts else 0
 
     def within(self, begin: int, end: int) -> list[Extent]:
         """The bytes of a range, not copied."""
@@ -110,18 +113,16 @@ class DirtyExtents:
         kept = self._keep_bytes if newest is None else max(self._keep_bytes, newest.size)
         return self._filled_bytes + max(0, self.size - self._filled_bytes - kept)
 
-    def add(self, offset: int, data: Data) -> int:
-        """Keep the bytes. Returns by how many bytes the extents have grown. A bytearray is taken over: the caller must
-        not change it afterwards. A memoryview is copied."""
-        before = self.size
+    def add(self, offset: int, data: Data) -> None:
+        """Keep the bytes. A bytearray is taken over: the caller must not change it afterwards. A memoryview is copied.
+        If there is no memory for that (MemoryError), only those of the first chunks may be kept."""
         at = 0
         while at < len(data):
             room = self._chunk_bytes - (offset + at) % self._chunk_bytes
             part = data if room >= len(data) and not at else data[at : at + room]
             self._add(offset + at, part)
             at += len(part)
-        self.end = max(self.end, offset + len(data))
-        return self.size - before
+            self.end = max(self.end, offset + at)
 
     def _add(self, offset: int, part: Data, put: Callable[[_Pieces, int, Data], None] = _Pieces.add) -> None:
         chunk = self._touched(offset // self._chunk_bytes)

@@ -130,7 +130,8 @@ class WriteBehind:
         )
 
     def try_add(self, offset: int, data: bytes | bytearray | memoryview) -> bool:
-        """Keep the bytes, if there is room. A bytearray is taken over, a memoryview is copied."""
+        """Keep the bytes, if there is room. A bytearray is taken over, a memoryview is copied. If there is no memory
+        for that (MemoryError), the caller keeps them; some of them may be here as well."""
         if not self.has_room(len(data)) or not self.try_take_budget(len(data)):
             return False
         self._add(offset, data)
@@ -148,9 +149,12 @@ class WriteBehind:
         self._add(offset, data)
 
     def _add(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        overwritten = len(data) - self._extents.add(offset, data)
-        if overwritten:
-            self.give_budget(overwritten)
+        before = self._extents.size
+        try:
+            self._extents.add(offset, data)
+        finally:
+            if left := len(data) - (self._extents.size - before):  # others were overwritten, or there is no memory
+                self.give_budget(left)
         if self._extents.pieces >= FLUSH_PIECES:
             self.start_flush()
         elif self._extents.ready_bytes >= min(FLUSH_BYTES, self.max_unsent_bytes):

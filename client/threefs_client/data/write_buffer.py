@@ -52,5 +52,11 @@ class WriteBuffer:
         taken, self._data = self._data, bytearray()
         return self._start, taken
 
+    def put_back(self, offset: int, data: bytearray) -> None:
+        """Take over what was drained, as nothing was added since. It is not copied: maybe there is no memory for
+        that."""
+        assert not self._data, "nothing was added since"
+        self._start, self._data = offset, data
+
     def clear(self) -> None:
         self._data = bytearray()

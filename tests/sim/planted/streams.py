@@ -29,7 +29,10 @@ def failed_bytes_lie_over_later_ones() -> None:
     """Bytes that are sent again overwrite what was written since."""
 
     def above(self: DirtyExtents, extents: list[Any]) -> int:
-        return sum(len(data) - self.add(offset, bytes(data)) for offset, data in extents)
+        size = self.size + sum(len(data) for _, data in extents)
+        for offset, data in extents:
+            self.add(offset, bytes(data))
+        return size - self.size
 
     put(DirtyExtents, "put_back", above)
 

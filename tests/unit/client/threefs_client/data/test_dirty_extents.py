@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,14 +18,15 @@ def content(extents: list[tuple[int, memoryview]], size: int) -> bytes:
 @given(st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=20))
 def test_the_last_write_of_a_byte_counts(writes: list[tuple[int, bytes]]) -> None:
     held, model = DirtyExtents(CHUNK), bytearray(100)
-    size = 0
+    written = set[int]()
     for offset, data in writes:
-        size += held.add(offset, data)
+        held.add(offset, data)
         model[offset : offset + len(data)] = data
-        assert held.size == size
+        written.update(range(offset, offset + len(data)))
+        assert held.size == len(written)
     assert held.end == max((offset + len(data) for offset, data in writes), default=0)
     extents = held.drain()
-    assert sum(len(data) for _, data in extents) == size
+    assert sum(len(data) for _, data in extents) == len(written)
     assert all(offset // CHUNK == (offset + len(data) - 1) // CHUNK for offset, data in extents)
     assert content(extents, 100) == bytes(model)
     assert held.size == held.end == 0 and held.drain() == []
@@ -193,3 +196,36 @@ def test_what_is_put_back_is_not_copied() -> None:
     held.add(0, b"later")
     assert content(held.drain(), CHUNK) == b"later" + b"x" * (CHUNK - 5)
     assert data == b"x" * CHUNK, "it may be on its way"
+
+
+class Uncopied(bytes):
+    """There is no memory for a copy of a part of these."""
+
+    def __getitem__(self, _: object) -> Any:
+        raise MemoryError
+
+
+def test_what_there_is_no_memory_to_write_over_stays() -> None:
+    held = DirtyExtents(CHUNK)
+    held.add(4, Uncopied(b"x" * 12))
+    with pytest.raises(MemoryError):
+        held.add(2, b"later")
+    assert (held.size, held.end, held.pieces) == (12, CHUNK, 1)
+    assert [(offset, bytes(data)) for offset, data in held.drain()] == [(4, b"x" * 12)]
+    assert held.size == held.end == held.pieces == held.ready_bytes == 0
+
+
+def test_a_chunk_for_whose_first_bytes_there_is_no_memory_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    held = DirtyExtents(CHUNK)
+    held.add(0, bytearray(CHUNK))
+    with monkeypatch.context() as patched:
+        patched.setattr(_Pieces, "put", fail)
+        with pytest.raises(MemoryError):
+            held.add(CHUNK - 3, b"later")
+    assert (held.size, held.end, held.pieces) == (CHUNK, CHUNK, 1)
+    assert content(held.drain_ready(), CHUNK) == bytes(CHUNK - 3) + b"lat" and held.size == held.end == 0
+    held.add(CHUNK, b"er")
+    assert content(held.drain(), CHUNK + 2) == bytes(CHUNK) + b"er"

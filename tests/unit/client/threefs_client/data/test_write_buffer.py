@@ -32,3 +32,13 @@ def test_what_is_taken_is_what_was_added(writes: list[tuple[int, bytes]]) -> Non
     start, held = buffer.drain()
     stored[start : start + len(held)] = held
     assert stored == model
+
+
+def test_what_is_put_back_is_not_copied() -> None:
+    buffer = WriteBuffer(16)
+    buffer.append(3, b"abc")
+    offset, data = buffer.drain()
+    buffer.put_back(offset, data)
+    buffer.append(6, b"d")
+    offset, whole = buffer.drain()
+    assert offset == 3 and whole is data and whole == b"abcd", "maybe there is no memory for a copy"
