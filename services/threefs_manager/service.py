@@ -313,7 +313,7 @@ class Manager:
         )
         self._failure_detector.clock_rates.on_heartbeat(request.node_id, request.incarnation, request.clock_ms)
         self._failure_detector.on_unreachable(request.node_id, list(request.unreachable))
-        self._failure_detector.on_configuration(request)
+        self._failure_detector.on_process(request)
         if request.leaving:
             leased = []
             self._failure_detector.mark_dead(request.node_id, request.incarnation)

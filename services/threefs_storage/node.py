@@ -48,6 +48,7 @@ _MANAGER_S = 3600.0
 _PRESENCE_S = 600.0
 _PRESENCE_PAUSE_S = 0.1
 _OPENING_PAUSE_S = 5.0
+_STRAYS_PAUSE_S = 60.0
 
 
 class StorageNode:
@@ -90,23 +91,7 @@ class StorageNode:
         self._adopting = asyncio.Lock()
         self._is_acting = False  # in the routing: the node is registered
         self._disk_stall = DiskStall(clock, stall_s)
-        self._registration = Registration(
-            managers(self._peers),
-            kind=NodeKind.STORAGE,
-            node_id=settings.node_id,
-            domain=settings.domain,
-            cluster_file=cluster_file,
-            reports=self.targets.reports,
-            stores=self.targets.stores,
-            unnamed_stores=lambda: list(self.targets.unnamed),
-            open_grant=self.targets.open_grant,
-            fenced=self.targets.yield_leases,
-            unreachable=lambda: self.storage.reachability.unreachable(),
-            configuration=lambda: self._configuration.report,
-            silent=lambda: self._disk_stall.is_over(self.targets),
-            clock=clock,
-            random=random,
-        )
+        self._registration = self._new_registration(managers(self._peers), cluster_file, random)
         self._peers.on_lost = self._connection_lost
         self._background = BackgroundTasks()
         self.storage = Storage(
@@ -124,6 +109,26 @@ class StorageNode:
         follow(self._configuration, self.targets, self.storage)
         self._configuration.on_adopted = self._registration.report
         self._metrics = MetricsPort(net, self._collect_metrics)
+
+    def _new_registration(self, manager: Caller, cluster_file: Path, random: Random) -> Registration:
+        return Registration(
+            manager,
+            kind=NodeKind.STORAGE,
+            node_id=self.node_id,
+            domain=self._settings.domain,
+            cluster_file=cluster_file,
+            reports=self.targets.reports,
+            stores=self.targets.stores,
+            unnamed_stores=lambda: list(self.targets.unnamed),
+            open_grant=self.targets.open_grant,
+            fenced=self.targets.yield_leases,
+            unreachable=lambda: self.storage.reachability.unreachable(),
+            configuration=lambda: self._configuration.report,
+            stray_stores=self.targets.strays.report,
+            silent=lambda: self._disk_stall.is_over(self.targets),
+            clock=self._clock,
+            random=random,
+        )
 
     async def _collect_metrics(self) -> Iterable[Metric]:
         return [
@@ -158,6 +163,7 @@ class StorageNode:
         if self._settings.metrics_port:
             await self._metrics.start(self._settings.host, self._settings.metrics_port)
         self._background.start("presence", self._stay_present())
+        self._background.start("stray stores", self._look_for_strays())
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
 
     async def _set_aside_unknown(self, routing: Routing) -> None:
@@ -193,6 +199,13 @@ class StorageNode:
                 elif await self.targets.open_added(routing, members_only=True):
                     await self.targets.keep_chains(routing)
                     self.storage.apply_routing(routing)
+
+    async def _look_for_strays(self) -> None:
+        """Begins only when the node is registered: a restored manager, which registers none while it asks, may need any
+        store."""
+        while True:
+            await self.targets.strays.look(lambda: self._cluster.routing)
+            await self._clock.sleep(_STRAYS_PAUSE_S)
 
     async def stop(self) -> None:
         """Give the leases up, then tell the manager so, then stop."""

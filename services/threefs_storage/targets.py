@@ -27,6 +27,7 @@ from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
 from threefs_storage.health.quarantine import check_disk, has_other_copy, place_of, quarantine
+from threefs_storage.stray_stores import StrayStores
 from threefs_storage.target import Target
 from threefs_storage.unnamed_stores import UnnamedStores
 from threefs_storage.unopened_stores import MAX_FAILURE_CHARS, UnopenedStores
@@ -58,6 +59,7 @@ class Targets:
         #: them soon, and a new store of them would be one that it does not know.
         self._deleted: set[TargetId] = set()
         self.unnamed = UnnamedStores(directory, disk, self._open_engine, clock)
+        self.strays = StrayStores(directory, disk, lambda: [*self.held, *self._deleting])
         self._unopened = UnopenedStores(directory, disk)
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
         self._node_id = node_id

@@ -224,6 +224,23 @@ def test_directories(check: Check) -> None:
     check(body)
 
 
+def test_the_room_that_a_directory_takes(check: Check) -> None:
+    async def body(disk: Disk, root: Path) -> None:
+        assert await disk.directory_bytes(root / "x") == 0
+        await disk.make_directory(root / "x" / "y")
+        taken = {}
+        for name in ("a", "x/b", "x/y/c"):
+            file = await disk.open(root / name)
+            await file.sync([(0, [bytes(MIB)])])
+            taken[name] = file.allocated()
+            await file.close()
+        assert min(taken.values()) >= MIB
+        assert await disk.directory_bytes(root / "x") == taken["x/b"] + taken["x/y/c"]
+        assert await disk.directory_bytes(root / "x" / "y") == taken["x/y/c"]
+
+    check(body)
+
+
 def test_a_missing_directory_is_an_error(check: Check) -> None:
     async def body(disk: Disk, root: Path) -> None:
         with pytest.raises(DiskFailed, match="missing"):

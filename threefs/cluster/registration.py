@@ -61,8 +61,8 @@ class Registration:
     sent. It returns a function that gets the targets that may serve and the end of their lease, half of T after that
     moment (R10). `fenced` is called when the manager does not take this process for its node any more. It has to give
     up all leases. Then the process registers again, with a higher incarnation. `unreachable` returns the storage
-    processes that this one cannot reach, `configuration` what the process runs with, both for each heartbeat. While
-    `silent` says so none is sent, and the leases end.
+    processes that this one cannot reach, `configuration` what the process runs with, `stray_stores` those that its disk
+    has in vain, all for each heartbeat. While `silent` says so none is sent, and the leases end.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Registration:
         fenced: Callable[[], None] = lambda: None,
         unreachable: Callable[[], Sequence[pb.UnreachablePeer]] = tuple,
         configuration: Callable[[], pb.ConfigurationReport | None] = lambda: None,
+        stray_stores: Callable[[], pb.StrayStores | None] = lambda: None,
         silent: Callable[[], bool] = lambda: False,
         clock: Clock = CLOCK,
         random: Random = RANDOM,
@@ -100,6 +101,7 @@ class Registration:
         self._fenced = fenced
         self._unreachable = unreachable
         self._configuration = configuration
+        self._stray_stores = stray_stores
         self._silent = silent
         self._lease_s = 0.0
         self._clock = clock
@@ -232,6 +234,7 @@ class Registration:
             release=__version__,
             clock_ms=round(self._clock.monotonic() * 1000),
             configuration=self._configuration(),
+            stray_stores=self._stray_stores(),
         )
 
     def _note_routing_version(self, version: int) -> None:

@@ -118,6 +118,10 @@ class Disk(Protocol):
         """The names in a directory, sorted; none if it does not exist."""
         ...
 
+    async def directory_bytes(self, path: Path) -> int:
+        """The room that the files in a directory, and in those below it, take on the disk; 0 if it does not exist."""
+        ...
+
     def space(self, path: Path) -> DiskSpace:
         """The space of the file system of `path`, for unprivileged users. Raises nothing but DiskFailed."""
         ...
@@ -164,6 +168,9 @@ class RealDisk:
 
     async def list_directory(self, path: Path) -> list[str]:
         return await self._run(_list_directory, path)
+
+    async def directory_bytes(self, path: Path) -> int:
+        return await self._run(_directory_bytes, path)
 
     def space(self, path: Path) -> DiskSpace:
         try:
@@ -369,6 +376,16 @@ def _list_directory(path: Path) -> list[str]:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
+
+
+def _directory_bytes(path: Path) -> int:
+    taken = 0
+    with _mapped(path):
+        for above, _, names in os.walk(path):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # somebody removes them meanwhile
+                    taken += os.lstat(os.path.join(above, name)).st_blocks * _STAT_BLOCK_BYTES
+    return taken
 
 
 def _sync_name(path: Path, remove: Callable[[], None]) -> None:

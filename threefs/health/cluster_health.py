@@ -180,6 +180,7 @@ CHECKS: tuple[Callable[[Answers], Iterator[Reason]], ...] = (
     disk_health.failed_targets,
     disk_health.read_only_disks,
     disk_health.nearly_full_disks,
+    disk_health.stray_stores,
     disk_health.unrepaired_chunks,
     disk_health.damaged_disks,
     disk_health.late_scrubs,

@@ -76,6 +76,22 @@ def nearly_full_disks(answers: Answers) -> Iterator[Reason]:
             )
 
 
+def stray_stores(answers: Answers) -> Iterator[Reason]:
+    """Not while a restored manager asks what the nodes know: it may need any store."""
+    for row in answers.nodes(pb.STORAGE):
+        strays = row.stray_stores
+        if row.alive and strays.targets and not answers.status.awaited_nodes:
+            yield Reason(
+                "stray_stores",
+                Severity.WARN,
+                f"{node_name(row.node)} has {count_of(len(strays.targets), 'store', 'stores')} of targets that the "
+                f"cluster does not have, which take {size(strays.bytes)} of its disk: "
+                + listed(f"target-{target}" for target in strays.targets),
+                "remove these directories of its data_dir by hand, with what is named after them; but not as long as "
+                "something is missing since a restore of the manager, or an accepted loss: docs/nodes.md",
+            )
+
+
 def _disks(answers: Answers) -> dict[str, list[tuple[pb.NodeStatus, pb.TargetReport]]]:
     """The targets on each disk, under a name for people. Processes of one machine may share a disk."""
     rows: dict[str, list[tuple[pb.NodeStatus, pb.TargetReport]]] = defaultdict(list)

@@ -329,8 +329,16 @@ class UnreachablePeer(_message.Message):
     unreachable_ms: int
     def __init__(self, node_id: _Optional[int] = ..., unreachable_ms: _Optional[int] = ...) -> None: ...
 
+class StrayStores(_message.Message):
+    __slots__ = ("targets", "bytes")
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    targets: _containers.RepeatedScalarFieldContainer[int]
+    bytes: int
+    def __init__(self, targets: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ...) -> None: ...
+
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("node_id", "incarnation", "targets", "leaving", "routing_version", "unreachable", "release", "clock_ms", "configuration")
+    __slots__ = ("node_id", "incarnation", "targets", "leaving", "routing_version", "unreachable", "release", "clock_ms", "configuration", "stray_stores")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -340,6 +348,7 @@ class HeartbeatRequest(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    STRAY_STORES_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     incarnation: int
     targets: _containers.RepeatedCompositeFieldContainer[TargetReport]
@@ -349,7 +358,8 @@ class HeartbeatRequest(_message.Message):
     release: str
     clock_ms: int
     configuration: ConfigurationReport
-    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., leaving: bool = ..., routing_version: _Optional[int] = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ms: _Optional[int] = ..., configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ...) -> None: ...
+    stray_stores: StrayStores
+    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., leaving: bool = ..., routing_version: _Optional[int] = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ms: _Optional[int] = ..., configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ..., stray_stores: _Optional[_Union[StrayStores, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("routing_version", "leased")
@@ -808,7 +818,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self, clients: bool = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("node", "alive", "silent_ms", "targets", "heard", "ended", "unreachable", "release", "clock_ppm", "configuration")
+    __slots__ = ("node", "alive", "silent_ms", "targets", "heard", "ended", "unreachable", "release", "clock_ppm", "configuration", "stray_stores")
     NODE_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     SILENT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -819,6 +829,7 @@ class NodeStatus(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_PPM_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    STRAY_STORES_FIELD_NUMBER: _ClassVar[int]
     node: Node
     alive: bool
     silent_ms: int
@@ -829,7 +840,8 @@ class NodeStatus(_message.Message):
     release: str
     clock_ppm: int
     configuration: ConfigurationReport
-    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: bool = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: bool = ..., ended: bool = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ppm: _Optional[int] = ..., configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ...) -> None: ...
+    stray_stores: StrayStores
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: bool = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: bool = ..., ended: bool = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ppm: _Optional[int] = ..., configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ..., stray_stores: _Optional[_Union[StrayStores, _Mapping]] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
     __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "moves", "manager_release", "default_table", "backups", "refused_stores", "configuration", "configuration_age_ms", "manager_configuration", "link_removals", "move_progress", "more_moves", "rebalance_awaits", "clients", "more_clients", "store_disk")

@@ -27,6 +27,7 @@ class _Node:
     routing_version: int = 0  # the newest that it was told of
     release: str = ""  # of its program
     configuration: pb.ConfigurationReport | None = None  # None: it has not said it
+    stray_stores: pb.StrayStores | None = None  # None: it has said of none
     confirmed: bool = False  # it has sent a heartbeat, not only a registration
     dead: bool = False  # known to have ended; messages of it that come late do not count
 
@@ -97,10 +98,12 @@ class FailureDetector:
         """Take in which storage nodes that node, whose heartbeat was just taken in, cannot reach."""
         self._nodes[node_id].unreachable = peers
 
-    def on_configuration(self, request: pb.HeartbeatRequest) -> None:
-        """Take in which configuration that node, whose heartbeat was just taken in, runs with."""
+    def on_process(self, request: pb.HeartbeatRequest) -> None:
+        """Take in what that node, whose heartbeat was just taken in, says of its process and its disk."""
         if request.HasField("configuration"):
             self._nodes[request.node_id].configuration = request.configuration
+        if request.HasField("stray_stores"):
+            self._nodes[request.node_id].stray_stores = request.stray_stores
 
     def unreachable_peers(self, lease_s: float) -> dict[NodeId, dict[NodeId, float]]:
         """By living node, the living nodes that it cannot reach, and for how many seconds."""
@@ -319,5 +322,6 @@ class FailureDetector:
             ended=heard is not None and heard.dead,
             release=heard.release if heard is not None else "",
             configuration=heard.configuration if heard is not None else None,
+            stray_stores=heard.stray_stores if heard is not None else None,
             clock_ppm=self.clock_rates.parts_per_million(node.node_id),
         )

@@ -28,6 +28,7 @@ from threefs_manager.store.cluster_store import Writer
 MAX_FAILURE_CHARS = 1024  # kept of a target's report of a failure
 MAX_RELEASE_CHARS = 64  # kept of the release that a node says, and of names and values of its configuration
 MAX_CONFIGURATION_KEYS = 256  # kept of those that a node reports
+MAX_STRAY_STORES = 1024  # kept of those that a node names
 _LOCAL_STATES = frozenset(int(state) for state in LocalState)
 
 
@@ -153,6 +154,8 @@ def check_reports(request: pb.HeartbeatRequest, routing: Routing) -> None:
     _cut_release(request)
     if request.HasField("configuration"):  # a look into it would set it
         _cut_configuration(request.configuration)
+    if len(request.stray_stores.targets) > MAX_STRAY_STORES:
+        del request.stray_stores.targets[MAX_STRAY_STORES:]
     if len(request.unreachable) > len(routing.nodes):
         raise InvalidArgument(
             f"node {request.node_id} cannot reach {len(request.unreachable)} nodes, and the cluster has "

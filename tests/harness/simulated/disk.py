@@ -117,6 +117,11 @@ class SimDisk:
         await self.wait()
         return sorted(entry.name for entry in (*self.files, *self._directories) if entry.parent == path != entry)
 
+    async def directory_bytes(self, path: Path) -> int:
+        await self.wait()
+        files = sum(content.allocated() for file, content in self.files.items() if path in file.parents)
+        return files + sum(rows.size_bytes for table, rows in self.tables.items() if path in table.parents)
+
     def space(self, path: Path) -> DiskSpace:
         if path not in self._directories and path not in self.files:
             raise DiskFailed(f"{path}: no such file or directory")

@@ -283,6 +283,27 @@ async def test_a_target_that_leaves_the_routing_while_its_store_is_opened_is_ope
         await node.stop()
 
 
+async def test_stores_of_an_earlier_life_of_the_node_are_in_the_status(tmp_path: Path) -> None:
+    """It was drained and removed while it was dead, and joined again with its disk."""
+    async with Bench(tmp_path) as bench:
+        one, two = await bench.node(1), await bench.node(2)
+        await one.stop()
+        (tmp_path / "node-1" / "target-901").mkdir()
+        (tmp_path / "node-1" / "target-901" / "blocks").write_bytes(bytes(8192))
+        one = await bench.node(1)
+
+        async def strays() -> list[pb.StrayStores]:
+            status = await bench.manager.get_status(pb.GetStatusRequest())
+            return [row.stray_stores for row in status.nodes]
+
+        while not (await strays())[0].targets:
+            await asyncio.sleep(0.01)
+        assert await strays() == [pb.StrayStores(targets=[901], bytes=8192), pb.StrayStores()]
+        assert (tmp_path / "node-1" / "target-901" / "blocks").exists()
+        await one.stop()
+        await two.stop()
+
+
 async def test_a_store_that_was_set_aside_does_not_keep_a_node_with_a_new_target_from_starting(tmp_path: Path) -> None:
     async with Bench(tmp_path) as bench:
         one, two = await bench.node(1), await bench.node(2)

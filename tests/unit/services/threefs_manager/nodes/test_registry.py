@@ -259,6 +259,20 @@ def test_status_says_what_each_node_runs_with_and_keeps_no_more_than_the_beginni
     run(body)
 
 
+def test_status_says_which_stray_stores_a_node_has_and_keeps_no_more_than_the_first() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        await manager.register(storage(1, "h:1"))
+        strays = pb.StrayStores(targets=range(1, 5000), bytes=7)
+        await manager.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7, stray_stores=strays))
+        kept = (await manager.get_status(pb.GetStatusRequest())).nodes[0].stray_stores
+        assert (list(kept.targets), kept.bytes) == (list(range(1, 1025)), 7)
+        await manager.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7))
+        assert not (await manager.get_status(pb.GetStatusRequest())).nodes[0].HasField("stray_stores")
+
+    run(body)
+
+
 def test_a_storage_process_says_its_domain_only_where_a_restored_store_does_not_know_it() -> None:
     async def body(bench: Bench, manager: Manager) -> None:
         await manager.init(PLAN)
