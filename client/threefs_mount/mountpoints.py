@@ -70,9 +70,19 @@ def check(point: str) -> str:
 
 def is_dead(point: str) -> bool:
     """Whether threefs is mounted there, and the process behind it has ended. A mount that only hangs is not dead."""
+    return _probed(point) == errno.ENOTCONN
+
+
+def answers(point: str) -> bool:
+    """Whether threefs is mounted there, and its process lives and answers."""
+    return _probed(point) == 0
+
+
+def _probed(point: str) -> int | None:
+    """What a call of the mount fails with; 0 if it answers; None if it hangs, or if threefs is not mounted there."""
     mount = find(point)
     if mount is None:
-        return False
+        return None
     # The kernel answers a `stat` from its cache as long as `--cache` lasts, also when the process has ended.
     probe = "import os, sys\ntry: os.statvfs(sys.argv[1])\nexcept OSError as error: sys.exit(error.errno)"
     try:  # in a process of its own: it may hang
@@ -80,8 +90,8 @@ def is_dead(point: str) -> bool:
             [sys.executable, "-I", "-S", "-c", probe, mount.point], capture_output=True, timeout=_PROBE_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
-        return False
-    return status.returncode == errno.ENOTCONN
+        return None
+    return status.returncode
 
 
 def clear_dead(point: str) -> bool:

@@ -1,7 +1,7 @@
 """The parent of the process behind a mount. It starts the process again if it was killed or has crashed.
 
 In between, the dead mount stays: programs get ENOTCONN, and do not write into the directory below it. When somebody
-unmounts it, or has unmounted it before its process ended, nothing is mounted again.
+unmounts it, or has unmounted it before its process ended, nothing is mounted again; nor if another mount is there then.
 """
 
 import asyncio
@@ -47,20 +47,22 @@ async def supervise(command: Sequence[str], point: str, ready: Callable[[], None
         if status == 0 or not was_ready or stop.is_set():
             return status
         was_dead = b"ready" in said or (was_dead and not said)  # unless somebody has unmounted it
-        if was_dead and _is_unmounted(point):
+        if was_dead and _is_gone(point):
             return 0
         _LOG.error("the process behind the mount has ended: it is started again", status=status, mountpoint=point)
         crashes = 0 if clock.monotonic() - began > _STABLE_S else crashes + 1
         if await _stopped_within(_BACKOFF.limit_s(crashes), stop, clock):
             return status
-        if was_dead and _is_unmounted(point):
+        if was_dead and _is_gone(point):
             return 0
 
 
-def _is_unmounted(point: str) -> bool:
-    """A list of mounts that cannot be read, as without a free descriptor, says nothing: the mount counts as there."""
+def _is_gone(point: str) -> bool:
+    """Whether the mount, whose process has ended, was unmounted. A mount that answers is another one: numbers of mounts
+    and devices do not tell, as the kernel gives them to the next one. What cannot be asked for, as without a free
+    descriptor, says nothing: the mount counts as there."""
     try:
-        return mountpoints.find(point) is None
+        return mountpoints.find(point) is None or mountpoints.answers(point)
     except OSError:
         return False
 

@@ -36,6 +36,16 @@ def test_only_directories_can_be_mounted_on(tmp_path: Path) -> None:
         mountpoints.check(str(tmp_path / "nowhere"))
 
 
+@pytest.mark.processes
+def test_a_mount_that_answers_is_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Mount(mountpoints.kernel_path(str(tmp_path)), "threefs://a:1", "0:39", 107)
+    gone = Mount(there.point + "/gone", "threefs://a:1", "0:40", 107)
+    monkeypatch.setattr(mountpoints, "mounts", lambda: [there, gone])
+    assert mountpoints.answers(there.point) and not mountpoints.is_dead(there.point)
+    for point in (gone.point, there.point + "/unmounted"):
+        assert not mountpoints.answers(point) and not mountpoints.is_dead(point)
+
+
 def test_what_is_not_mounted_cannot_be_unmounted(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         mountpoints.unmount(str(tmp_path))

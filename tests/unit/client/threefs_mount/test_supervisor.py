@@ -49,6 +49,14 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return looks
 
 
+@pytest.fixture(autouse=True)
+def answering(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the mount answers, at each look of the parent. Later it does not: it is dead."""
+    looks: list[bool] = []
+    monkeypatch.setattr(mountpoints, "answers", lambda point: looks.pop(0) if looks else False)
+    return looks
+
+
 def outcome(tmp_path: Path, ways: str, *, end_when: Callable[[], bool] | None = None) -> tuple[int, int, int]:
     """(status, how often it was run, how often it was said to be ready). A signal comes when `end_when` says so: a
     program may take long to start."""
@@ -92,6 +100,15 @@ def test_what_somebody_has_unmounted_does_not_come_back(tmp_path: Path, mounted:
     user has gone."""
     mounted += looks
     assert outcome(tmp_path, "killed,killed,ends") == (0, (len(looks) + 1) // 2, 1)
+
+
+@pytest.mark.parametrize("looks", [[True], [False, True], [False, False, True]])
+def test_a_mount_that_somebody_has_made_there_by_hand_is_left_alone(
+    tmp_path: Path, answering: list[bool], looks: list[bool]
+) -> None:
+    """A process that is to replace a dead mount was started, and refused, for ever."""
+    answering += looks
+    assert outcome(tmp_path, "killed,fails,ends") == (0, (len(looks) + 1) // 2, 1)
 
 
 def test_a_dead_mount_that_somebody_unmounts_while_the_next_process_connects_does_not_come_back(
