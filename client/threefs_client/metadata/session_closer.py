@@ -6,6 +6,7 @@ anything else. While a write session is open, a removed file keeps its space.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from threefs.background import BackgroundTasks
 from threefs.backoff import Backoff
@@ -16,8 +17,12 @@ from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.lease import Lease
 
-#: Sessions to close. If there are more, those that were not tried for the longest time end with the lease.
+#: Sessions to close. If there are more, the oldest end with the lease.
 MAX_UNFINISHED = 4096
+#: Calls in flight for sessions that were not tried yet, and as many for the others: where a chain does not answer, a
+#: meta service waits in each call.
+_MAX_CALLS = 8
+_MAX_LAST_CALLS = 64  # when the process ends, and for a moment only
 _BACKOFF = Backoff(0.5, 30.0)
 _ATTEMPT_TIMEOUT_S = 10.0
 _CLOSE_TIMEOUT_S = 2.0
@@ -28,6 +33,14 @@ _Key = tuple[int, bytes]
 Send = Callable[[pb.CloseRequest, pb.Caller | None, float], Awaitable[pb.InodeReply]]
 
 
+@dataclass(slots=True, eq=False)
+class _Session:
+    request: pb.CloseRequest
+    caller: pb.Caller | None
+    lease: int  # the number of the one that it was opened under, or 0
+    failures: int = field(default=0, init=False)
+
+
 class SessionCloser:
     """Of one client process, on its event loop. `send` makes the call under a new identity, within the given
     seconds."""
@@ -36,10 +49,11 @@ class SessionCloser:
         self._send = send
         self._lease = lease
         self._clock = clock
-        # (inode, session) -> (request, caller, number of the lease); precreated files may share a session
-        self._unfinished = BoundedDict[_Key, tuple[pb.CloseRequest, pb.Caller | None, int]](MAX_UNFINISHED)
+        # Precreated files may share a session, so the inode is a part of the key.
+        self._unfinished = BoundedDict[_Key, _Session](MAX_UNFINISHED)
+        self._first_calls = asyncio.Semaphore(_MAX_CALLS)  # which do not wait behind sessions that cannot be closed
+        self._further_calls = asyncio.Semaphore(_MAX_CALLS)
         self._background = BackgroundTasks()
-        self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._unfinished)
@@ -50,15 +64,15 @@ class SessionCloser:
         if isinstance(error, SessionLost | NotFound):
             self._lease.release()
             return
-        evicted = self._unfinished.put((request.inode, request.session), (request, caller, lease))
+        key, session = (request.inode, request.session), _Session(request, caller, lease)
+        evicted = self._unfinished.put(key, session)
         if evicted is not None:
             _LOG.warning(
                 "a write session stays open until the lease expires: too many could not be closed",
                 inode=evicted[0][0],
             )
             self._lease.release()
-        if self._task is None or self._task.done():
-            self._task = self._background.run("closing of write sessions", self._retry())
+        self._background.run("closing of a write session", self._retry(key, session))
 
     def close_if_opened(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
         """The call that opens a session was cancelled, or its outcome is unknown. `find` returns the inode number."""
@@ -85,42 +99,54 @@ class SessionCloser:
         # The service may have begun a lease with that call, of which nobody has heard here.
         self.close_later(request, caller, 0, OutcomeUnknown("the session may have been opened"))
 
-    async def _retry(self) -> None:
-        failures = 0  # rounds in which no session was closed
-        while self._unfinished:
-            await self._clock.sleep(_BACKOFF.limit_s(failures))
-            before = len(self._unfinished)
-            await self._try_all(_ATTEMPT_TIMEOUT_S)
-            failures = 0 if len(self._unfinished) < before else failures + 1
+    async def _retry(self, key: _Key, session: _Session) -> None:
+        """Each session has pauses of its own: a chain of one file may not answer for long, and no other waits for
+        it."""
+        while self._is_unfinished(key, session):
+            await self._clock.sleep(_BACKOFF.limit_s(session.failures))
+            async with self._further_calls if session.failures else self._first_calls:
+                await self._try(key, session, _ATTEMPT_TIMEOUT_S)
 
-    async def _try_all(self, timeout_s: float) -> None:
-        """Close one after the other. The first one that cannot be closed ends the round, and is the last of the next: a
-        chain of its file may not answer for long."""
-        for key, (request, caller, lease) in list(self._unfinished.items()):
-            if not lease or lease >= self._lease.number:  # else the session has ended with its lease
-                try:
-                    await self._send(request, caller, timeout_s)
-                except (SessionLost, NotFound):
-                    pass
-                except ThreefsError as error:
-                    _LOG.info("a write session could not be closed now", inode=request.inode, error=str(error))
-                    if key in self._unfinished:  # else it had to make room meanwhile
-                        self._unfinished.move_to_end(key)
-                    return
-                except Exception:
-                    _LOG.exception("a write session could not be closed", inode=request.inode)
+    async def _try(self, key: _Key, session: _Session, timeout_s: float) -> None:
+        if not self._is_unfinished(key, session):
+            return
+        request = session.request
+        if not session.lease or session.lease >= self._lease.number:  # else the session has ended with its lease
+            try:
+                await self._send(request, session.caller, timeout_s)
+            except (SessionLost, NotFound):
+                pass
+            except ThreefsError as error:
+                _LOG.info("a write session could not be closed now", inode=request.inode, error=str(error))
+                session.failures += 1
+                return
+            except Exception:
+                _LOG.exception("a write session could not be closed", inode=request.inode)
+        if self._is_unfinished(key, session):
             self._forget(key)
 
+    def _is_unfinished(self, key: _Key, session: _Session) -> bool:
+        """Whether it has not had to make room meanwhile."""
+        return self._unfinished.get(key) is session
+
     def _forget(self, key: _Key) -> None:
-        if self._unfinished.pop(key, None) is not None:
-            self._lease.release()
+        del self._unfinished[key]
+        self._lease.release()
 
     async def close(self) -> None:
-        """Try once more; sessions that are still open end with the lease."""
+        """Try each once more; sessions that are still open end with the lease."""
         await self._background.stop()
+        slots = asyncio.Semaphore(_MAX_LAST_CALLS)
+
+        async def try_last(key: _Key, session: _Session) -> None:
+            async with slots:
+                await self._try(key, session, _CLOSE_TIMEOUT_S)
+
+        # Those that have failed most often would take the time of the others.
+        left = sorted(self._unfinished.items(), key=lambda item: item[1].failures)
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await self._try_all(_CLOSE_TIMEOUT_S)
+                await asyncio.gather(*(try_last(key, session) for key, session in left))
         except TimeoutError:
             pass
         for key in list(self._unfinished):

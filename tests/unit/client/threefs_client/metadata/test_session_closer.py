@@ -7,11 +7,21 @@ from typing import Any
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.metadata import session_closer
+from threefs_client.metadata.session_closer import SessionCloser
 
 from tests.harness.changing_files import answer_late
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
-from threefs.errors import ConnectionLost, Internal, OutcomeUnknown, SessionLost, ThreefsError, Unavailable
+from threefs.env.clock import CLOCK
+from threefs.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    Internal,
+    OutcomeUnknown,
+    SessionLost,
+    ThreefsError,
+    Unavailable,
+)
 from threefs.wire import meta_pb2 as pb
 
 
@@ -68,27 +78,60 @@ def test_with_the_lease_they_have_ended() -> None:
     play(scene)
 
 
-def test_one_that_cannot_be_closed_keeps_no_other_open() -> None:
-    """Each round began and ended with it, as long as a chain of its file did not answer."""
+class StuckChain:
+    """The calls for files from number `first` on, of which a chain does not answer, take all their time."""
 
-    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
-        opened = [await fs.open(f"/{number}", "wb") for number in range(3)]
-        stuck, *others = [file.handle.close_request() for file in opened]
-        close = files.meta._close
+    def __init__(self, files: MemoryFiles, first: int) -> None:
+        self.closed: set[int] = set()
+        self.answers = False
+        self._first = first
+        self._lease = files.context.lease
+        self.closer = SessionCloser(self._send, self._lease, clock=CLOCK)
 
-        async def fails(request: pb.CloseRequest) -> Any:
-            if request.session == stuck.session:
-                raise Unavailable("no answer of a chain")
-            return await close(request)
+    async def close_later(self, inode: int) -> None:
+        await self._lease.acquire()
+        self.closer.close_later(pb.CloseRequest(inode=inode, session=b"s" * 16), None, 1, Unavailable("gone"))
 
-        files.meta._close = fails  # type: ignore[method-assign]
-        for request in (stuck, *others):
-            files.context.session_closer.close_later(request, None, 1, Unavailable("gone"))
+    async def _send(self, request: pb.CloseRequest, caller: pb.Caller | None, timeout_s: float) -> pb.InodeReply:
+        if request.inode >= self._first and not self.answers:
+            await asyncio.sleep(timeout_s)
+            raise DeadlineExceeded("no answer of a chain")
+        self.closed.add(request.inode)
+        return pb.InodeReply()
+
+
+def test_those_that_cannot_be_closed_keep_no_other_open() -> None:
+    """Each round ended with the first of them, so that the others waited for one round of each."""
+
+    async def scene(files: MemoryFiles, _: AsyncFileSystem) -> None:
+        chain = StuckChain(files, 10)
+        for inode in (*range(10, 110), 1):
+            await chain.close_later(inode)
+        await asyncio.sleep(300)
+        assert chain.closed == {1} and len(chain.closer) == 100
+        await chain.close_later(2)
+        await asyncio.sleep(1)
+        assert chain.closed == {1, 2}, "a new one does not wait behind those that have failed"
+        chain.answers = True
         await asyncio.sleep(60)
-        assert files.meta.sessions == {stuck.session} and len(files.context.session_closer) == 1
-        files.meta._close = close  # type: ignore[method-assign]
-        await asyncio.sleep(60)
-        assert not files.meta.sessions and not len(files.context.session_closer) and not files.context.lease._holders
+        assert not len(chain.closer) and not files.context.lease._holders
+
+    play(scene)
+
+
+def test_at_the_end_those_that_cannot_be_closed_leave_no_other_open() -> None:
+    """All behind the first of them were left to the lease."""
+
+    async def scene(files: MemoryFiles, _: AsyncFileSystem) -> None:
+        chain = StuckChain(files, 10)
+        for inode in range(10, 110):
+            await chain.close_later(inode)
+        await asyncio.sleep(300)
+        for inode in range(10):
+            await chain.close_later(inode)
+        await chain.closer.close()
+        assert chain.closed == {*range(10)}
+        assert not len(chain.closer) and not files.context.lease._holders
 
     play(scene)
 
