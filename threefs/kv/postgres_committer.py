@@ -67,7 +67,10 @@ UNION ALL
 SELECT {_NOT_SERIALIZABLE} WHERE current_setting('transaction_isolation') <> 'serializable'
 """
 
-_WAITING = "SELECT pid FROM pg_stat_activity WHERE pid = ANY (%b::int[]) AND wait_event = 'SyncRep'"
+#: A process may begin to wait for the standby only after it was seen at work: it may wait for a lock or a disk before.
+_AT_WORK = """
+SELECT pid, coalesce(wait_event, '') = 'SyncRep' FROM pg_stat_activity WHERE pid = ANY (%b::int[]) AND state <> 'idle'
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +150,12 @@ class Committer:
         """Commit a group. Returns the places in it of the transactions that conflict."""
         statement = _statement(batch, (int.from_bytes(self._random.token(8), "big") >> 1) or 1)
         connection = await self._connections.take()
-        process = connection.info.backend_pid
         try:
             await self._check_standby(connection)
             bad = await self._write(connection, statement)
-        except Unavailable as error:
-            self._left.append(process)
+        except (Unavailable, MaybeCommitted):
             await self._connections.discard(connection)
-            raise MaybeCommitted(f"the connection was lost in the commit: {error}") from None
+            raise
         except ThreefsError:
             self._connections.release(connection)
             raise
@@ -165,21 +166,23 @@ class Committer:
         return bad
 
     async def _check_standby(self, connection: Connection) -> None:
-        """Raises Throttled if a commit whose connection was closed still waits for a standby."""
+        """Raises Throttled if a commit whose connection was closed still waits for a standby, and Unavailable."""
         if not self._left:
             return
         try:
             async with asyncio.timeout(CALL_S):
-                cursor = await connection.execute(_WAITING, (self._left,))
-                self._left = [row[0] for row in await cursor.fetchall()]
+                cursor = await connection.execute(_AT_WORK, (self._left,))
+                at_work: list[tuple[int, bool]] = await cursor.fetchall()
         except (psycopg.Error, TimeoutError) as error:
             raise error_of(error) from None
-        if self._left:
+        self._left = [process for process, _ in at_work]
+        if any(waits for _, waits in at_work):
             raise Throttled("PostgreSQL waits for a synchronous standby: until one answers, nothing can be changed")
 
     async def _write(self, connection: Connection, statement: dict[str, Any]) -> set[int]:
-        """Execute the statement, and repeat it while PostgreSQL cannot order it. Raises Unavailable if the outcome is
-        unknown."""
+        """Execute the statement, and repeat it while PostgreSQL cannot order it. Raises MaybeCommitted if the
+        connection was lost."""
+        process = connection.info.backend_pid
         deadline = self._clock.monotonic() + MAX_TRANSACTION_SECONDS
         attempts = 0
         while True:
@@ -187,6 +190,9 @@ class Committer:
                 return await _attempt(connection, statement)
             except (psycopg.Error, TimeoutError) as error:
                 failure = error_of(error)
+            if isinstance(failure, Unavailable):
+                self._left.append(process)
+                raise MaybeCommitted(f"the connection was lost in the commit: {failure}")
             pause = _BACKOFF.pause_s(attempts, self._random)
             if not isinstance(failure, Conflict) or self._clock.monotonic() + pause > deadline:
                 raise failure

@@ -13,7 +13,7 @@ from psycopg.pq import Trace
 from tests.harness.postgres import PostgresServer
 from threefs.background import cancel_and_wait
 from threefs.env.random import RANDOM
-from threefs.errors import Conflict, InvalidSettings, MaybeCommitted, Throttled, TooLarge
+from threefs.errors import Conflict, InvalidSettings, MaybeCommitted, Throttled, TooLarge, Unavailable
 from threefs.kv import postgres_committer, retry
 from threefs.kv.engine_api import Transaction
 from threefs.kv.postgres import PostgresEngine
@@ -233,6 +233,55 @@ async def test_a_repeat_does_not_find_a_change_that_the_standby_does_not_have(
             await commit
         await standby.comes_back()
         assert await retry.run(engine, make_once, replayable=True) == "an earlier attempt made it"
+        await engine.close()
+        await other.close()
+
+
+async def test_a_change_that_was_not_sent_was_not_made(
+    url: str, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question whether a standby is waited for was not answered, and the change ended with an unknown outcome."""
+    engine = await PostgresEngine.open(url)
+    monkeypatch.setattr(postgres_committer, "CALL_S", 0.5)
+    async with without_standby(postgres) as standby:
+        _, commit = await standby.commit(engine)
+        with pytest.raises(MaybeCommitted):
+            await commit
+        left = [*engine._committer._left]
+        with monkeypatch.context() as patched:
+            patched.setattr(postgres_committer, "_AT_WORK", "SELECT pg_sleep(60), %b::int[]")
+            with pytest.raises(Unavailable):
+                await retry.run(engine, make_once)
+        assert engine._committer._left == left, "whatever did not commit is not waited for"
+        await standby.comes_back()
+        assert await retry.run(engine, make_once, replayable=True) == "made"
+        await engine.close()
+
+
+async def test_a_commit_that_waits_for_the_standby_late_is_known(
+    url: str, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was at work on something else when it was looked at was forgotten."""
+    engine, other = await PostgresEngine.open(url), await PostgresEngine.open(url)
+    monkeypatch.setattr(postgres_committer, "CALL_S", 0.5)
+    async with await psycopg.AsyncConnection.connect(url) as blocker:
+        await blocker.execute("INSERT INTO threefs_kv (key, value, version) VALUES ('late', '', 1)")
+        late = engine.begin()
+        late.set(b"late", b"v")
+        with pytest.raises(MaybeCommitted):
+            await late.commit()
+        assert await retry.run(engine, make_once, replayable=True) == "made", "a lock is no standby"
+        async with without_standby(postgres) as standby:
+            _, commit = await standby.commit(other)
+            await blocker.rollback()
+            while await standby.count_waiting() < 2:
+                await asyncio.sleep(0.01)
+            change = engine.begin()
+            change.set(b"b", b"v")
+            with pytest.raises(Throttled, match="standby"):
+                await change.commit()
+            with pytest.raises(MaybeCommitted):
+                await commit
         await engine.close()
         await other.close()
 
