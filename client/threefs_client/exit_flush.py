@@ -65,7 +65,8 @@ _ALL_OPEN_FILES: "_Living[OpenFiles]" = _Living()
 _BEGUN: "dict[loop_thread.Submitted[Exception | None], tuple[OpenFiles, str]]" = {}
 
 
-#: Those of connections on the loop thread. A program may have forgotten its files, and the connection as well.
+#: Those of connections on the loop thread, as long as they have files. A program may have forgotten its files, and the
+#: connection as well.
 _ON_LOOP_THREAD: "set[AsyncOpenFiles]" = set()
 
 
@@ -139,6 +140,7 @@ class AsyncOpenFiles:
         self._files: dict[AsyncClosable, Callable[[], Coroutine[Any, Any, None]]] = {}  # how each is closed
         self._generation = loop_thread.generation()
         self._guard: AsyncGenerator[None, None] | None = None
+        self._is_on_loop_thread = False
 
     def check_open(self) -> None:
         """Raises ValueError if the connection is being closed."""
@@ -149,6 +151,8 @@ class AsyncOpenFiles:
         """Raises ValueError if the connection is being closed: nobody would close the file."""
         self.check_open()
         self._files[file] = file.close
+        if self._is_on_loop_thread:
+            _ON_LOOP_THREAD.add(self)
 
     def close_by(self, file: AsyncClosable, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """If the program leaves the file open, `close` is called instead of its own method. In any thread."""
@@ -158,10 +162,12 @@ class AsyncOpenFiles:
     def discard(self, file: AsyncClosable) -> None:
         """The file is closed."""
         self._files.pop(file, None)
+        if not self._files:
+            _ON_LOOP_THREAD.discard(self)
 
     def close_with_program(self) -> None:
         """From now on the files, which are of the loop thread, are closed at the end of the program."""
-        _ON_LOOP_THREAD.add(self)
+        self._is_on_loop_thread = True
 
     async def close_with_loop(self) -> None:
         """From now on the files are closed when the running loop is shut down."""
@@ -171,7 +177,6 @@ class AsyncOpenFiles:
     async def close_all(self) -> None:
         """Close them now, and refuse others. Raises the first error, after all have been tried."""
         self.closing = True
-        _ON_LOOP_THREAD.discard(self)
         guard, self._guard = self._guard, None
         await (self.close_open() if guard is None else guard.aclose())
 
@@ -189,6 +194,7 @@ class AsyncOpenFiles:
     async def close_open(self) -> None:
         """Close those that are open now. Raises the first error, after all have been tried."""
         files, self._files = self._files, {}
+        _ON_LOOP_THREAD.discard(self)
         errors = await _close_together([file.name for file in files], [close() for close in files.values()])
         for error in errors:
             if error is not None:
@@ -227,7 +233,7 @@ def _close_all() -> None:
         files.close_all()
     for files in {files for files, _ in [*_BEGUN.values()]}:
         files.close_all()
-    left = [files for files in [*_ON_LOOP_THREAD] if files.names()]
+    left = [files for files in [*_ON_LOOP_THREAD] if files.names()]  # none in a forked child
     names = [name for files in left for name in files.names()]
     if left:
         try:

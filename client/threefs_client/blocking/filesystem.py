@@ -110,8 +110,9 @@ class FileSystem:
                 core = self._connected
                 if core is None:
                     made = loop_thread.shared().run(context.connect(self._managers, self._options))
-                    core = self._connected = AsyncFileSystem(made, self._caller)
+                    core = AsyncFileSystem(made, self._caller)
                     core.open_files.close_with_program()
+                    self._connected = core  # last: other threads look without the lock
         return core
 
     def _check_outside(self) -> None:
@@ -132,8 +133,9 @@ class FileSystem:
             raise ValueError("the file system object is closed")
         core = self._connected
         if core is None or core.context is not base.context:
-            core = self._connected = AsyncFileSystem(base.context, self._caller)
+            core = AsyncFileSystem(base.context, self._caller)
             core.open_files = base.open_files
+            self._connected = core  # last: another thread would open files that nobody closes
         return core
 
     def _reset_after_fork(self) -> None:

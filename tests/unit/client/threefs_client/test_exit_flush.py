@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from threefs_client import context, exit_flush
 from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.blocking import filesystem
 from threefs_client.blocking.file import File
 from threefs_client.blocking.filesystem import FileSystem
 from threefs_client.context import ClientContext
@@ -255,6 +256,46 @@ def test_asyncio_files_of_a_blocking_connection_are_closed_with_it(
         exit_flush._close_all()
     assert memory.meta.files[b"a"].length == len(b"not lost")
     assert not memory.context.lease._holders, "no session stays"
+
+
+@pytest.mark.parametrize("user", [False, True], ids=["connection", "another user"])
+def test_a_connection_is_seen_by_other_threads_once_its_files_are_closed_with_it(
+    monkeypatch: pytest.MonkeyPatch, user: bool
+) -> None:
+    """A file that another thread opened just then was closed by nobody."""
+    base = _connecting(MemoryFiles(), monkeypatch)
+    fs = base.acting_as(7, 7) if user else base
+    seen: list[AsyncOpenFiles] = []
+
+    class Watched(AsyncFileSystem):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if fs._connected is not None:
+                seen.append(fs._connected.open_files)
+
+    monkeypatch.setattr(filesystem, "AsyncFileSystem", Watched)
+    closes = AsyncOpenFiles.close_with_program
+
+    def close_with_program(files: AsyncOpenFiles) -> None:
+        assert fs._connected is None
+        closes(files)
+
+    monkeypatch.setattr(AsyncOpenFiles, "close_with_program", close_with_program)
+    files = fs._async().open_files
+    assert not seen and files is base._async().open_files
+    fs.close()
+    base.close()
+
+
+def test_a_connection_that_its_program_drops_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, before = MemoryFiles(), {*exit_flush._ON_LOOP_THREAD}
+    fs = _connecting(memory, monkeypatch)
+    fs._async()
+    assert {*exit_flush._ON_LOOP_THREAD} == before
+    loop_thread.run(_leave_open(fs))
+    assert len(exit_flush._ON_LOOP_THREAD) == len(before) + 1
+    exit_flush._close_all()
+    assert not exit_flush._ON_LOOP_THREAD and memory.meta.files[b"a"].length == len(b"not lost")
 
 
 def test_files_of_a_connection_may_be_opened_while_the_program_ends(monkeypatch: pytest.MonkeyPatch) -> None:
