@@ -4,6 +4,7 @@ import enum
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from threefs.errors import ProtocolError
 from threefs.ids import ChainId, NodeId, TableId, TargetId
@@ -131,7 +132,7 @@ class Chain:
         return len(reached) - 1 - reached.index(target) if target in reached else 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is computed once
 class Routing:
     version: int
     cluster_id: str
@@ -148,6 +149,11 @@ class Routing:
     def lease_s(self) -> float:
         """T: a target that was silent for so long is dead. Its lease has ended after half of that."""
         return self.lease_ms / 1000
+
+    @cached_property
+    def unserved(self) -> frozenset[ChainId]:
+        """The chains without a serving target."""
+        return frozenset(chain.chain_id for chain in self.chains.values() if chain.tail is None)
 
     def node_of(self, target: TargetId) -> Node:
         return self.nodes[self.targets[target].node_id]

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from threefs.env.random import Random
 from threefs.errors import InvalidArgument, Unavailable
 from threefs.ids import ChainId, TableId
-from threefs.layout import DEFAULT_CHUNK_BYTES, FileLayout, check_chunk_bytes
+from threefs.layout import DEFAULT_CHUNK_BYTES, FileLayout, check_chunk_bytes, from_wire
 from threefs.routing import Routing
 from threefs.wire import meta_pb2 as pb
 
 #: Chains of a file by default, or all chains of a smaller table. More chains would spread a file further, but its exact
 #: length and its removal take a call to every chain of the stripe.
 DEFAULT_STRIPE = 16
+#: Placements that are drawn for a file at most, until its first chunk lies on a chain that is served.
+_MAX_DRAWS = 8
 
 _NOT_CHOSEN = pb.Layout()
 
@@ -58,9 +60,15 @@ def _without_placement(routing: Routing, wanted: pb.Layout, inherited: pb.Layout
 
 
 def draw_placement(layout: pb.Layout, routing: Routing, random: Random) -> None:
-    """Draw the chains of its table on which a file lies."""
-    layout.table_offset = random.below(len(_table(routing, layout.table_id)))
-    layout.seed = random.below(1 << 64)
+    """Draw the chains of its table on which a file lies. Its first chunk, the only one of most files, lies on a chain
+    that is served, if one is found soon."""
+    table = _table(routing, layout.table_id)
+    for _ in range(_MAX_DRAWS):
+        layout.table_offset = random.below(len(table))
+        layout.seed = random.below(1 << 64)
+        # Which chain is the first one takes longer to compute than all else here.
+        if not routing.unserved or from_wire(layout).chain_of(table, 0) not in routing.unserved:
+            return
 
 
 def is_served(routing: Routing, layout: FileLayout) -> bool:

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from tests.harness.memory_storage import make_routing
@@ -20,6 +22,13 @@ def test_head_and_tail_are_serving_targets() -> None:
     assert chain(S, S, Y).tail == 102
     assert chain(L, O).head is None
     assert chain(L, O).tail is None
+
+
+def test_a_chain_without_a_serving_target_is_not_served() -> None:
+    gone = dataclasses.replace(chain(L, O), chain_id=ChainId(2))
+    known = make_routing(chains=3)
+    assert not known.unserved
+    assert dataclasses.replace(known, chains={**known.chains, gone.chain_id: gone}).unserved == {2}
 
 
 def test_writes_end_at_the_last_target_that_they_reach() -> None:

@@ -34,6 +34,19 @@ def test_files_begin_anywhere_in_the_table_and_are_shuffled_each_in_its_way() ->
     assert len({layout.seed for layout in made}) == 50
 
 
+@pytest.mark.parametrize("stripe", [1, 4])
+def test_a_new_file_begins_on_a_chain_that_is_served(stripe: int) -> None:
+    """The writes of new files waited for a chain that was down."""
+    routing = make_routing(chains=4)
+    table = routing.tables[routing.default_table]
+    wanted = pb.Layout(stripe=stripe)
+    for down, first in (({table[1]}, {*table} - {table[1]}), ({*table}, {*table})):
+        gone = {chain: dataclasses.replace(routing.chains[chain], members=()) for chain in down}
+        now = dataclasses.replace(routing, chains={**routing.chains, **gone})
+        made = [layout_policy.of_file(now, SeededRandom(seed), wanted, NOTHING) for seed in range(50)]
+        assert {from_wire(layout).chain_of(table, 0) for layout in made} == first
+
+
 def test_an_own_layout_goes_before_an_inherited_one() -> None:
     layout = of_file(pb.Layout(stripe=2), pb.Layout(stripe=3, chunk_bytes=MAX_CHUNK_BYTES))
     assert (layout.stripe, layout.chunk_bytes) == (2, MAX_CHUNK_BYTES)
