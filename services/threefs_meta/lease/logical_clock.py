@@ -51,11 +51,13 @@ class LogicalClock:
     async def poll(self) -> bool:
         """Read the tick, and raise it if it has lasted long enough. True if this service has raised it."""
         await self._look()
-        now = self._clock.monotonic()
-        if now - self._tick_seen_at < self.tick_s or not await self._run(self._raise_tick):
+        seen = self.tick
+        if self._clock.monotonic() - self._tick_seen_at < self.tick_s:
             return False
-        self.tick += 1
-        self._tick_seen_at = self._clock.monotonic()
+        if not await self._run(lambda tx: _raise_tick(tx, seen)):
+            return False
+        if self.tick <= seen:  # else a request has looked meanwhile (`catch_up`)
+            self.tick, self._tick_seen_at = seen + 1, self._clock.monotonic()
         return True
 
     async def catch_up(self) -> None:
@@ -73,12 +75,6 @@ class LogicalClock:
         if number != self.tick:
             self.tick, self._tick_seen_at = number, self._clock.monotonic()
 
-    async def _raise_tick(self, tx: Transaction) -> bool:
-        if await read_counter(tx, keys.TICK) != self.tick:
-            return False  # another service did, or this one in an attempt of unknown outcome
-        await increase(tx, keys.TICK, 1)
-        return True
-
     async def _run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
         return await retry.run(self._engine, function, clock=self._clock, random=self._random, replayable=True)
 
@@ -91,3 +87,11 @@ class LogicalClock:
                     on_tick()
             except ThreefsError as error:
                 _LOG.info("the logical clock cannot be read or raised now", error=str(error))
+
+
+async def _raise_tick(tx: Transaction, seen: int) -> bool:
+    """`seen`: the tick that has lasted long enough. What was seen since, between two attempts, has not."""
+    if await read_counter(tx, keys.TICK) != seen:
+        return False  # another service did, or this one in an attempt of unknown outcome
+    await increase(tx, keys.TICK, 1)
+    return True

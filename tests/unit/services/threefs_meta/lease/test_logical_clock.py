@@ -4,11 +4,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from threefs_meta.lease import logical_clock
 from threefs_meta.lease.logical_clock import LogicalClock
+from threefs_meta.store import keys
+from threefs_meta.store.counters import increase, read_counter
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
-from threefs.errors import Unavailable
+from threefs.errors import MaybeCommitted, Unavailable
+from threefs.kv.engine_api import Transaction
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.transaction import BufferedTransaction
 from threefs.leases import TICKS_PER_LEASE
@@ -21,11 +25,11 @@ class World:
         self.engine = MemoryEngine(random=SeededRandom(1), **trouble)  # type: ignore[arg-type]
         self.clocks: list[SteppedClock] = []
 
-    def service(self) -> LogicalClock:
+    def service(self, lease_s: float = 20.0) -> LogicalClock:
         clock = SteppedClock()
         clock.advance(1e4 * len(self.clocks))  # they have nothing in common
         self.clocks.append(clock)
-        return LogicalClock(self.engine, lambda: 20.0, clock=clock, random=SeededRandom(2))
+        return LogicalClock(self.engine, lambda: lease_s, clock=clock, random=SeededRandom(2))
 
     def advance(self, seconds: float) -> None:
         for clock in self.clocks:
@@ -132,6 +136,42 @@ async def test_a_look_that_is_answered_late_takes_no_tick_back(world: World) -> 
     release.set()
     await looking
     assert ticks.tick == 1
+
+
+@pytest.mark.parametrize("outcome", ["committed", "unknown", "conflict"])
+async def test_a_request_that_looks_while_the_tick_is_raised_shortens_no_tick(
+    world: World, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    """The store stalled, so the request looked; then the tick was raised once more, or was believed to have been."""
+    ticks, other = world.service(lease_s=10.0), world.service(lease_s=10.0)
+    await asyncio.gather(ticks.poll(), other.poll())
+    world.advance(ticks.tick_s)
+    raising: list[Transaction] = []
+    commit = BufferedTransaction.commit
+
+    async def noted(tx: Transaction, key: bytes, by: int) -> None:
+        raising.append(tx)
+        await increase(tx, key, by)
+
+    async def stalled(tx: BufferedTransaction) -> None:
+        if raising != [tx]:
+            await commit(tx)
+            return
+        if outcome == "conflict":
+            assert await other.poll()
+        else:
+            await commit(tx)
+        world.clocks[0].advance(ticks.tick_s)
+        await ticks.catch_up()
+        if outcome == "conflict":
+            await commit(tx)
+        elif outcome == "unknown":
+            raise MaybeCommitted("the answer was lost")
+
+    monkeypatch.setattr(logical_clock, "increase", noted)
+    monkeypatch.setattr(BufferedTransaction, "commit", stalled)
+    await ticks.poll()
+    assert ticks.tick == await read_counter(world.engine.begin(), keys.TICK) == 1
 
 
 async def test_it_counts_by_itself_also_after_the_store_was_away(world: World) -> None:
