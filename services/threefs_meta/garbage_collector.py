@@ -3,9 +3,11 @@
 The queue is in the store, ordered by the tick in which each inode may be freed. Every step is small and can be
 repeated, so the work goes on after a crash, and two meta services may work on the same queue. A file that a client has
 open is put off until it is closed. Any other one is marked before its first chunk goes. So a client that comes too late
-to say that it has the file open hears that it is gone, and takes no missing chunk for a hole. An inode that cannot be
-freed, because its chains take no removals or a record is damaged, is put off for longer each time, so it delays no
-other. Its chunks on other chains are removed at once: a file that lies on many chains may never find all of them ready.
+to say that it has the file open hears that it is gone, and takes no missing chunk for a hole. The look at the queue
+changes nothing, and only what can be freed is marked: else each change of an open file would be a conflict, and a file
+that keeps changing would stop all this. An inode that cannot be freed, because its chains take no removals or a record
+is damaged, is put off for longer each time, so it delays no other. Its chunks on other chains are removed at once: a
+file that lies on many chains may never find all of them ready.
 """
 
 import asyncio
@@ -115,7 +117,7 @@ class GarbageCollector:
             self._removal_cursor = b""
             page = await run_readonly(self._context, self._page)
         self._removal_cursor = page[-1] + b"\0" if len(page) == PAGE else b""
-        items, waiting = await self._context.transact(lambda tx: self._partition(self._context.namespace(tx), page))
+        items, waiting = await run_readonly(self._context, lambda ns: self._partition(ns, page))
         freed = await self._defer_open(waiting) if waiting else 0
         files: list[_Removal] = []
         stuck: list[_Removal] = []
@@ -131,6 +133,8 @@ class GarbageCollector:
             freed += taken or 0
             if taken is None:
                 stuck.append(item)
+        if files:
+            files = await self._context.transact(lambda tx: self._mark(self._context.namespace(tx), files))
         # All end before this does, also if one fails or this is cancelled: the store may be closed afterwards.
         done = await asyncio.gather(*(self._free(item) for item in files), return_exceptions=True)
         for failed in done:
@@ -149,29 +153,47 @@ class GarbageCollector:
         return [key for key, _ in pairs]
 
     async def _partition(self, ns: Namespace, page: list[bytes]) -> tuple[list[_Removal], list[_Removal]]:
-        """The inodes that can be freed, with their mark, and those that a client has open. A file without a name is not
-        opened again, so one that can be freed stays so."""
+        """The inodes that can be freed, and those that a client has open."""
         ready: list[_Removal] = []
         waiting: list[_Removal] = []
         for key in page:
-            number = keys.removed_inode(key)
-            try:
-                inode = await ns.inode(number)
-            except Corrupt as error:
-                self._context.damaged.pass_over(key, error, "a removed inode cannot be read")
-                continue
-            if inode is None:
-                continue
-            if inode.nlink:
-                _LOG.error("an inode with a name is queued for removal; see `threefs fsck`", inode=number)
-            elif await write_sessions.is_open(ns, number):
-                waiting.append(_Removal(key, inode))
-            else:
-                if inode.type == pb.FILE and not inode.freed:
-                    inode.freed = True
-                    ns.put_inode_unseen(inode)
-                ready.append(_Removal(key, inode))
+            item = await self._removal(ns, key)
+            if item is not None:
+                (waiting if await write_sessions.is_open(ns, item.inode.inode) else ready).append(item)
         return ready, waiting
+
+    async def _mark(self, ns: Namespace, items: list[_Removal]) -> list[_Removal]:
+        """Mark those that can still be freed, and return them. A file without a name is not opened again, so with its
+        mark it stays so.
+
+        The record of one that was opened meanwhile is not read: its changes are no conflicts.
+        """
+        marked: list[_Removal] = []
+        for key in (item.key for item in items):
+            if await write_sessions.is_open(ns, keys.removed_inode(key)) or await ns.tx.get(key) is None:
+                continue
+            item = await self._removal(ns, key)
+            if item is None:
+                continue
+            assert item.inode.type != pb.DIRECTORY, "a directory is emptied without a mark"
+            if not item.inode.freed:
+                item.inode.freed = True
+                ns.put_inode_unseen(item.inode)
+            marked.append(item)
+        return marked
+
+    async def _removal(self, ns: Namespace, key: bytes) -> _Removal | None:
+        """None: there is nothing to free, or it cannot be read."""
+        number = keys.removed_inode(key)
+        try:
+            inode = await ns.inode(number)
+        except Corrupt as error:
+            self._context.damaged.pass_over(key, error, "a removed inode cannot be read")
+            return None
+        if inode is not None and inode.nlink:
+            _LOG.error("an inode with a name is queued for removal; see `threefs fsck`", inode=number)
+            return None
+        return None if inode is None else _Removal(key, inode)
 
     async def _defer_open(self, waiting: list[_Removal]) -> int:
         """Put them off to a later tick, so that the removals behind them have their turn."""

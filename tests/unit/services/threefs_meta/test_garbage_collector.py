@@ -13,14 +13,13 @@ from threefs_meta.locks.fencing import end_writes
 from threefs_meta.ops.create import create
 from threefs_meta.ops.link import link
 from threefs_meta.ops.open import open_inode
-from threefs_meta.ops.stat import stat
 from threefs_meta.store import keys
 
 from tests.harness import damage
 from tests.harness.meta_harness import SESSION, MetaBench, at
 from threefs.errors import Corrupt, NotFound, TooFewReplicas
 from threefs.ids import ROOT, ChainId
-from threefs.layout import MIN_CHUNK_BYTES, from_wire
+from threefs.layout import from_wire
 from threefs.leases import REPLAYS_KEPT_S
 from threefs.routing import PublicState, Routing
 from threefs.wire import meta_pb2 as pb
@@ -36,10 +35,6 @@ def served_by_nobody(routing: Routing, dead: ChainId) -> Routing:
     members = tuple(dataclasses.replace(member, state=PublicState.LASTSRV) for member in routing.chains[dead].members)
     chain = dataclasses.replace(routing.chains[dead], version=2, members=members)
     return dataclasses.replace(routing, version=2, chains={**routing.chains, dead: chain})
-
-
-async def found_by_number(fs: MetaBench, inode: pb.Inode) -> pb.Inode:
-    return (await stat(fs.context, pb.StatRequest(place=at("", inode.inode)))).inode
 
 
 async def left(fs: MetaBench, *ranges: tuple[bytes, bytes]) -> int:
@@ -160,59 +155,6 @@ async def test_storage_that_is_away_only_delays(bench: MetaBench) -> None:
     bench.storage.down.update(node.address for node in bench.cluster.routing.nodes.values())
     assert await bench.collector.collect() == 0
     bench.storage.down.clear()
-    await bench.collect_all()
-    assert bench.chunk_numbers(file) == []
-
-
-async def partly_freed(bench: MetaBench) -> pb.Inode:
-    """A removed file has lost what it had on one of its two chains; the other one takes no removals."""
-    layout = pb.Layout(chunk_bytes=MIN_CHUNK_BYTES, stripe=2)
-    file = (await bench.create("/a", session=SESSION, layout=layout)).inode
-    for number in range(2):
-        await bench.write(file, number * MIN_CHUNK_BYTES, b"data")
-    file = await bench.close(file, SESSION, length_hint=MIN_CHUNK_BYTES + 4, written=True)
-    await bench.remove("/a")
-    await bench.pass_lease()
-    away = bench.chunks.chain_of(from_wire(file.layout), 1)
-    bench.cluster.learn(served_by_nobody(bench.cluster.routing, away))
-    await bench.collector.collect()
-    assert bench.chunk_numbers(file) == [1]
-    return file
-
-
-async def test_a_reader_that_comes_too_late_takes_no_chunk_that_is_gone_for_a_hole(bench: MetaBench) -> None:
-    """It asks for the inode: a file that existed could only have a hole there."""
-    file = await partly_freed(bench)
-    with pytest.raises(NotFound):
-        await found_by_number(bench, file)
-
-
-async def test_a_file_that_is_being_freed_cannot_be_held(bench: MetaBench) -> None:
-    file = await partly_freed(bench)
-    other = (await bench.create("/b")).inode
-    assert list((await bench.renew(hold=[file.inode, other.inode])).gone) == [file.inode]
-    assert await left(bench, keys.holds(file.inode)) == 0 and await left(bench, keys.holds(other.inode)) == 1
-
-
-async def test_a_file_that_is_held_at_the_last_moment_stays(bench: MetaBench) -> None:
-    """The renewal came between the look at the holds and the first removal of a chunk."""
-    file = await written(bench, "/a")
-    await bench.remove("/a")
-    await bench.pass_lease()
-    partition, came = bench.collector._partition, 0
-
-    async def with_renewal(ns: Any, page: Any) -> Any:
-        nonlocal came
-        found = await partition(ns, page)
-        came += 1
-        if came == 1:
-            assert not (await bench.renew(hold=[file.inode])).gone
-        return found
-
-    bench.collector._partition = with_renewal  # type: ignore[method-assign]
-    await bench.collect_all()
-    assert came > 1 and bench.chunk_numbers(file) == [0] and (await found_by_number(bench, file)).length == 4
-    await bench.renew(drop=[file.inode])
     await bench.collect_all()
     assert bench.chunk_numbers(file) == []
 
