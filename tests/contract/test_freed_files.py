@@ -126,3 +126,22 @@ async def test_a_file_that_gets_its_name_back_keeps_its_bytes(bench: MetaBench, 
     came = after_first(bench, step, repair)
     await bench.collect_all()
     assert came and (await bench.stat("/a")).length == 4 and bench.chunk_numbers(file) == [0]
+
+
+async def test_a_repair_leaves_a_file_that_is_being_freed(bench: MetaBench) -> None:
+    """It came before the first removal of a chunk. The file had its name, and was freed: zeros, without an error."""
+    file = await written(bench, "/a")
+    await bench.remove("/a")
+    await bench.pass_lease()
+    await damage.put_entry(bench, ROOT, b"a", file.inode, file.type)
+    free = bench.collector._free
+    found: list[str] = []
+
+    async def after_repair(item: Any) -> bool:
+        report = await check_metadata(LocalMeta(bench.context), repair=True)
+        found.extend(finding.kind for finding in report.findings)
+        return await free(item)
+
+    bench.collector._free = after_repair  # type: ignore[method-assign]
+    await bench.collect_all()
+    assert found == ["dangling_entry"] and await bench.names("/") == [] and bench.chunk_numbers(file) == []

@@ -39,7 +39,7 @@ from threefs_meta.quota.accounting import ZERO, Account, Cost, is_tree, number_o
 from threefs_meta.resolve import paths
 from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter
-from threefs_meta.store.namespace import Namespace
+from threefs_meta.store.namespace import Namespace, is_freed
 
 #: Tables of which only this is checked: that their records can be read.
 READABLE: dict[tuple[bytes, bytes], type[Message]] = {
@@ -128,6 +128,8 @@ async def _check_entry(ns: Namespace, key: bytes) -> list[Problem]:
         return [problem(pb.DANGLING_ENTRY, f"names inode {entry.inode}, which does not exist")]
     if isinstance(inode, Corrupt):
         return []  # reported for the inode itself
+    if is_freed(inode):
+        return [problem(pb.DANGLING_ENTRY, f"names inode {entry.inode}, which is being freed: its bytes are lost")]
     if inode.type != entry.type:
         return [problem(pb.WRONG_TYPE, f"has another type than inode {entry.inode}")]
     if inode.type != pb.DIRECTORY or (inode.parent, inode.name) == (parent, name):
@@ -236,7 +238,8 @@ async def _has_lease(ns: Namespace, client: bytes, lease: int) -> bool:
 
 
 async def check_inode(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
-    """An inode has as many names as it counts, and is queued for removal when it has none."""
+    """An inode has as many names as it counts, and is queued for removal when it has none. One that is being freed gets
+    no name back, so an entry that names it is wrong, and not its count."""
     number = subject.inode
     inode = await read_inode(ns, number)
     if inode is None or isinstance(inode, Corrupt) or number == ROOT:
@@ -246,6 +249,8 @@ async def check_inode(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
     places = {(name.parent, name.name) for name in subject.names}
     if inode.type == pb.DIRECTORY:
         places.add((inode.parent, inode.name))
+    if is_freed(inode):
+        places = set()
     found = tuple(sorted([place for place in places if await entry_names_inode(ns, *place, number)]))
     queued = tuple([key for key in subject.queued if await ns.tx.get(key) is not None])
 

@@ -13,7 +13,7 @@ from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.counters import raise_to
 from threefs_meta.store.entry_codec import Entry
 from threefs_meta.store.inode_numbers import BLOCK
-from threefs_meta.store.namespace import Namespace, make_root
+from threefs_meta.store.namespace import Namespace, is_freed, make_root
 
 LOST_AND_FOUND = b"lost+found"
 _MODE = 0o700
@@ -66,6 +66,7 @@ async def _repair_inode(context: Context, ns: Namespace, problem: Problem, now_n
             _set_parent(ns, inode, problem.parent, problem.name)
         case pb.WRONG_LINKS:
             assert problem.names, "an inode without names is an orphan"
+            assert not is_freed(inode), "an inode that is being freed gets no name back"
             _dequeue(ns, problem)
             inode.unnamed = inode.freed = False
             inode.nlink = 1 if inode.type == pb.DIRECTORY else len(problem.names)
@@ -95,7 +96,7 @@ async def _reconnect_lost_entry(
 ) -> bool:
     """The entry of a directory that is gone moves to /lost+found, if it names an inode that has no other place."""
     ns.tx.clear(problem.key)  # without new times: the directory is gone
-    if not isinstance(inode, pb.Inode):
+    if not isinstance(inode, pb.Inode) or is_freed(inode):
         return True
     if inode.type == pb.DIRECTORY and (inode.parent, inode.name) != (problem.parent, problem.name):
         return True
@@ -125,6 +126,7 @@ async def _reconnect(context: Context, ns: Namespace, inode: pb.Inode, now_ns: i
     directory = await _lost_and_found(context, ns)
     if directory == inode.inode:
         raise NotADirectory("/lost+found lies below itself: run the repair again, which gives it back its place")
+    assert not is_freed(inode), "an inode that is being freed gets no name back"
     name = b"#%d" % inode.inode
     for number in range(1, _MAX_TRIES):
         if await ns.tx.get(keys.entry(directory, name)) is None:

@@ -1,9 +1,14 @@
 """Where mending finds no way. The rest is tested in tests/unit/client/threefs_fsck/test_metadata.py."""
 
+import pytest
+from threefs_meta.store import keys
+
 from tests.harness import damage
 from tests.harness.fsck import LocalMeta, check_metadata
 from tests.harness.meta_harness import MetaBench
+from threefs.errors import NotFound
 from threefs.ids import ROOT
+from threefs.wire import meta_pb2 as pb
 
 
 async def test_lost_and_found_is_taken_by_a_file(bench: MetaBench) -> None:
@@ -48,11 +53,35 @@ async def test_lost_and_found_below_itself_gets_its_place_back(bench: MetaBench)
     assert (await bench.stat("/lost+found")).parent == ROOT
 
 
-async def test_a_file_that_was_being_freed_exists_again_with_its_name(bench: MetaBench) -> None:
-    inode = (await bench.create("/a")).inode
+async def being_freed(bench: MetaBench, path: str) -> pb.Inode:
+    """An entry names it, as after damage."""
+    inode = (await bench.create(path, parents=True)).inode
     inode.nlink, inode.freed = 0, True
     await damage.put_inode(bench, inode)
+    return inode
+
+
+async def test_a_file_that_is_being_freed_gets_no_name_back(bench: MetaBench) -> None:
+    """It was taken out of the queue, and read as zeros, without an error, where chunks of it were gone."""
+    inode = await being_freed(bench, "/a")
     meta = LocalMeta(bench.context)
-    assert (await check_metadata(meta, repair=True)).exit_code == 1
-    found = await bench.stat("/a")
-    assert found.nlink == 1 and not found.freed
+    found = await check_metadata(meta, repair=True)
+    assert found.exit_code == 1
+    assert [finding.kind for finding in found.findings] == ["dangling_entry", "not_queued"]
+    assert "its bytes are lost" in found.findings[0].detail
+    with pytest.raises(NotFound):
+        await bench.stat("/a")
+    await bench.collect_all()
+    assert await damage.get(bench, keys.inode(inode.inode)) is None
+
+
+async def test_a_file_that_is_being_freed_does_not_come_to_lost_and_found(bench: MetaBench) -> None:
+    """The directory of its entry is gone."""
+    inode = await being_freed(bench, "/d/a")
+    await damage.drop_inode(bench, (await bench.stat("/d")).inode)
+    meta = LocalMeta(bench.context)
+    for _ in range(3):
+        found = await check_metadata(meta, repair=True)
+    assert found.exit_code == 0 and await bench.names("/") == []
+    await bench.collect_all()
+    assert await damage.get(bench, keys.inode(inode.inode)) is None
