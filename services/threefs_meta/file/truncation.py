@@ -51,7 +51,7 @@ class Truncation:
     def __init__(self, context: Context, length: int) -> None:
         self._context = context
         self._length = length
-        self._is_admitted = False
+        self._has_begun = False
         self._removed_for: bytes | None = None
         self._ended_appends = b""  # the appends behind the new length that were under way when the fence was raised
 
@@ -59,14 +59,15 @@ class Truncation:
         """Change the record, which the caller stores, or say what has to be done first. Raises FileTooLarge,
         QuotaExceeded.
 
-        Quotas are asked before the first bytes go, and not again: a truncate that is refused has changed nothing.
+        Quotas are asked until it sets its mark and removes the first bytes, and not again: a truncate that is refused
+        has changed nothing. But a repeat of the request after a failure, at this service or another one, asks again,
+        and may be refused though bytes have gone.
 
         The file lies on the first `chains` of its stripe (0: on any), see `write_sessions.chains_used`.
         """
         check_length(inode, self._length)
-        if not self._is_admitted:
+        if not self._has_begun:
             self._context.quotas.check_growth(inode, self._length - inode.length)
-            self._is_admitted = True
         record = inode.SerializeToString()
         if record != self._removed_for:
             return NeedsChunkIo(lambda: self._remove_bytes(from_wire(inode.layout), inode.inode, chains, record))
@@ -99,7 +100,9 @@ class Truncation:
 
     async def _mark(self, inode: int, record: bytes, marked: bytes) -> bool:
         context = self._context
-        return await context.transact(lambda tx: _mark(context.namespace(tx), inode, record, marked))
+        may_go_on = await context.transact(lambda tx: _mark(context.namespace(tx), inode, record, marked))
+        self._has_begun |= may_go_on
+        return may_go_on
 
     def _appends_cut(self, record: bytes) -> bytes:
         """The appends with a place behind the new length; empty if there are none."""

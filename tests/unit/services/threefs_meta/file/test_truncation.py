@@ -215,3 +215,20 @@ async def test_a_truncate_that_has_removed_bytes_is_not_refused_any_more(bench: 
     once_swept(bench, others_use_it_up)
     assert (await bench.truncate("/t/f", 50)).length == 50
     assert content(bench, inode, 2 * CHUNK) == b"x" * 50 + b"\0" * (2 * CHUNK - 50)
+
+
+async def test_a_truncate_that_has_changed_nothing_is_refused_if_it_has_become_an_extension(bench: MetaBench) -> None:
+    """Another client cut the file in between: the whole length was more than the quota allows."""
+    await bench.mkdir("/t")
+    await bench.create("/t/f")
+    await bench.truncate("/t/f", 90)
+
+    async def others_cut_it() -> None:
+        await bench.truncate("/t/f", 0)
+        await bench.set_quota("/t", limit_bytes=50)
+        await bench.count_all()
+
+    once_swept(bench, others_cut_it)
+    with pytest.raises(QuotaExceeded):
+        await bench.truncate("/t/f", 90)
+    assert (await bench.stat("/t/f")).length == 0
