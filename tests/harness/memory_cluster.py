@@ -275,7 +275,10 @@ class MemoryConnection:
     address: str
     is_local: bool = False
     outstanding: int = 0
-    frames: int = 0
+
+    @property
+    def frames(self) -> int:
+        return self.peers.storage.frames
 
     async def ping(self, timeout_s: float) -> None:
         pass

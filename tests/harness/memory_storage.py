@@ -78,6 +78,7 @@ class MemoryCluster:
             callback(routing)
 
 
+_FRAMES = 100  # of an answer on a slow link
 _REMOVED = 3  # as the health of a tombstone
 
 #: Called before a request is served; may raise. Return True to serve it and lose the answer.
@@ -106,6 +107,8 @@ class MemoryStorage:
         self.applied = 0
         self.pause_s: Callable[[], float] | None = None  # how long a request and its answer travel
         self.bytes_per_s = math.inf  # what the link of each call passes
+        self.frames = 0  # of answers, that have passed slow links
+        self.stalled: set[str] = set()  # addresses whose answers end in the middle, on slow links
         self.features = FEATURES
 
     async def call(
@@ -133,15 +136,29 @@ class MemoryStorage:
             raise error
         await self._pass_link(data, timeout_s)
         reply, out = self._serve(method, request, data)
-        await self._pass_link(out, timeout_s)
         if self.pause_s is not None:
             await asyncio.sleep(self.pause_s())
         if self.after and (error := self.after.pop(0)(address, method, request)):
             raise error
         if out:
             assert sink is not None, "payload without a sink"
-            _pour(out, sink(reply, len(out)))
+            views = sink(reply, len(out))
+            await self._pass_frames(address, out, timeout_s)
+            _pour(out, views)
         return cast(Rep, reply)
+
+    async def _pass_frames(self, address: str, data: bytes, timeout_s: float) -> None:
+        if self.bytes_per_s == math.inf:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                for passed in range(_FRAMES):
+                    if address in self.stalled and passed == _FRAMES // 2:
+                        await asyncio.Event().wait()
+                    await asyncio.sleep(len(data) / _FRAMES / self.bytes_per_s)
+                    self.frames += 1
+        except TimeoutError:
+            raise DeadlineExceeded("the bytes are still on their way") from None
 
     async def _pass_link(self, data: bytes, timeout_s: float) -> None:
         await asyncio.sleep(min(len(data) / self.bytes_per_s, timeout_s))

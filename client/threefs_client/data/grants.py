@@ -50,6 +50,14 @@ class Announced:
         self._since = 0.0
         self._taken = False
 
+    @property
+    def is_waiting(self) -> bool:
+        return self._grant is not None
+
+    @property
+    def is_granted(self) -> bool:
+        return self._taken
+
     def ready(self, grant: Callable[[], None]) -> None:
         """The service has announced the answer."""
         self._grant = grant

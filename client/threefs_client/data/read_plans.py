@@ -37,7 +37,7 @@ _MISSING = ChunkNotFound.code
 class ReadPlan:
     """One request to one storage process, and the memory for its answer."""
 
-    __slots__ = ("announced", "began", "buffer", "clock", "destinations", "endpoint", "rows", "size")
+    __slots__ = ("announced", "began", "buffer", "clock", "destinations", "endpoint", "has_begun", "rows", "size")
 
     def __init__(self, endpoint: ReplicaEndpoint) -> None:
         self.endpoint = endpoint
@@ -48,6 +48,7 @@ class ReadPlan:
         self.announced: Announced | None = None  # the answer waits for a grant
         self.clock: Clock | None = None  # of a large request: the begin of its answer is noted
         self.began = 0.0
+        self.has_begun = False  # the answer
 
     def request(self) -> pb.ReadRequest:
         request = pb.ReadRequest()
@@ -63,6 +64,7 @@ class ReadPlan:
     def sink(self, reply: Message, size: int) -> Sequence[memoryview]:
         """The memory that receives the payload of the reply."""
         assert isinstance(reply, pb.ReadReply)
+        self.has_begun = True
         if self.clock is not None:
             self.began = self.clock.monotonic()
         if size == self.size:
@@ -71,6 +73,17 @@ class ReadPlan:
             self.buffer = np.empty(size, np.uint8)
             return (self.buffer.data,)
         return self._short_sink(reply, size)
+
+    def progress(self, frames: int) -> tuple[bool, int]:
+        """What changes while the answer comes, on a connection that has received so many frames. Those of other answers
+        say nothing of one that has not begun."""
+        is_granted = self.announced is not None and self.announced.is_granted
+        return is_granted, frames if self.has_begun else 0
+
+    @property
+    def awaits_grant(self) -> bool:
+        """Whether the service has announced the answer, and this process does not let it come yet."""
+        return self.announced is not None and self.announced.is_waiting
 
     def _short_sink(self, reply: pb.ReadReply, size: int) -> list[memoryview]:
         lengths = reply.length

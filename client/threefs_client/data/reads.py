@@ -14,7 +14,7 @@ from threefs.cluster import routing_watcher
 from threefs.cluster.routing_watcher import RoutingSource
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import Corrupt, CorruptChunk, InvalidArgument, NotServing, Retry, ThreefsError
+from threefs.errors import Corrupt, CorruptChunk, DeadlineExceeded, InvalidArgument, NotServing, Retry, ThreefsError
 from threefs.ids import TargetId
 from threefs.layout import FileLayout, spans
 from threefs.routing import Routing
@@ -39,6 +39,9 @@ _BACKOFF = Backoff(0.01, 0.5)
 
 class Connection(Protocol):
     is_local: bool
+
+    @property
+    def frames(self) -> int: ...  # received
 
     def call(
         self, method: Any, request: Any, *, timeout_s: float, sink: Any = None, ready: Any = None
@@ -245,7 +248,6 @@ class Reader:
         return failed
 
     def _send(self, plan: ReadPlan, deadline: float) -> asyncio.Future[Any]:
-        # Not both: another replica may answer sooner than a silent one.
         attempt_s = max(self._options.attempt_timeout_s, transfer_s(plan.size))
         timeout_s = max(0.001, min(attempt_s, deadline - self._clock.monotonic()))
         connection = self._peers.live(plan.endpoint.address)
@@ -257,19 +259,37 @@ class Reader:
             plan.announced = self._grants.begin(plan.endpoint.address, plan.size)
             if plan.announced is not None:
                 ready = plan.announced.ready
-        if connection is not None:
-            call = connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink, ready=ready)
-        else:
+        if connection is None:
             call = asyncio.ensure_future(self._connect_and_send(plan, timeout_s, ready))
+        elif timeout_s > self._options.attempt_timeout_s:
+            call = asyncio.ensure_future(self._call_watched(connection, plan, timeout_s, ready))
+        else:
+            call = connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink, ready=ready)
         call.add_done_callback(partial(self._release, plan))
         return call
 
     async def _connect_and_send(self, plan: ReadPlan, timeout_s: float, ready: Ready | None) -> pb.ReadReply:
-        connection = await self._peers.connect(plan.endpoint.address, timeout_s)
-        reply: pb.ReadReply = await connection.call(
-            methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink, ready=ready
-        )
-        return reply
+        connect_s = min(timeout_s, self._options.attempt_timeout_s)
+        connection = await self._peers.connect(plan.endpoint.address, connect_s)
+        return await self._call_watched(connection, plan, timeout_s, ready)
+
+    async def _call_watched(
+        self, connection: Connection, plan: ReadPlan, timeout_s: float, ready: Ready | None
+    ) -> pb.ReadReply:
+        """A large answer may take longer than `attempt_timeout_s`, as long as it comes: another replica is asked
+        instead of one that is silent for so long."""
+        call = connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink, ready=ready)
+        silence_s = self._options.attempt_timeout_s
+        progress = plan.progress(connection.frames)
+        try:
+            while timeout_s > silence_s and not (await asyncio.wait([call], timeout=silence_s))[0]:
+                before, progress = progress, plan.progress(connection.frames)
+                if progress == before and not plan.awaits_grant:
+                    raise DeadlineExceeded(f"{plan.endpoint.address} has sent nothing of a read for {silence_s:g} s")
+            reply: pb.ReadReply = await call
+            return reply
+        finally:
+            call.cancel()
 
     def _release(self, plan: ReadPlan, call: asyncio.Future[Any]) -> None:
         plan.endpoint.load -= plan.size - len(plan.rows)

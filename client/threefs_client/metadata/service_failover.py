@@ -26,7 +26,9 @@ _PROBE_PAUSE_S = 0.5  # between probes of a service that failed
 
 class Connection(Protocol):
     outstanding: int
-    frames: int
+
+    @property
+    def frames(self) -> int: ...  # received
 
     def call(self, method: Method[Any, Any], request: Any, *, timeout_s: float) -> "asyncio.Future[Any]": ...
 

@@ -1,11 +1,12 @@
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from threefs_client.data import read_plans
 from threefs_client.data.read_plans import Hole, ReadPlan
-from threefs_client.data.replica_selector import ReplicaSelector
+from threefs_client.data.replica_selector import ReplicaEndpoint, ReplicaSelector
 
 from tests.harness.memory_storage import make_routing
 from threefs.checksums import crc32c
@@ -31,6 +32,20 @@ def planned(rows: list[tuple[str, int, int]], length: int = 640 * KIB, **limits:
 @pytest.mark.parametrize("row", [("f", -1, 1), ("f", 0, 0), ("f", 0, -5), ("f", 640 * KIB, 1), ("f", 64 * KIB - 1, 2)])
 def test_rows_that_need_care_are_not_planned(row: tuple[str, int, int]) -> None:
     assert planned([("f", 0, 10), row]) is None
+
+
+def test_an_answer_that_has_not_begun_makes_progress_only_by_its_grant() -> None:
+    plan = ReadPlan(ReplicaEndpoint("storage:1"))
+    plan.rows, plan.size = [(101, 1, 7, 0, 0, 10, 0)], 10
+    assert plan.progress(1) == plan.progress(2), "these are frames of other answers"
+    assert not plan.awaits_grant
+    plan.announced = announced = SimpleNamespace(is_waiting=True, is_granted=False)  # type: ignore[assignment]
+    assert plan.awaits_grant
+    before = plan.progress(2)
+    announced.is_waiting, announced.is_granted = False, True
+    assert not plan.awaits_grant and plan.progress(2) != before
+    plan.sink(pb.ReadReply(length=[10]), 10)
+    assert plan.progress(2) != plan.progress(3)
 
 
 def test_a_row_of_nonsense_leaves_nothing_behind() -> None:

@@ -119,6 +119,23 @@ def test_a_large_read_passes_a_slow_link() -> None:
     play(scene, attempt_timeout_s=0.001)
 
 
+def test_a_large_read_is_given_up_as_soon_as_nothing_comes() -> None:
+    """It waited for as long as its bytes may take, although other replicas could answer."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.storage.bytes_per_s = 1.5 * (1 << 20)
+        for kind in (files.storage.silent, files.storage.stalled):
+            files.cluster.learn(dataclasses.replace(files.cluster.routing))  # nothing is avoided
+            files.storage.calls.clear()
+            kind.add("storage-1:1")
+            for _ in range(3):  # one of them asks that replica first
+                await check(fs, [("/a", 0, 64 * KIB)])
+            assert len(files.reads()) == 4
+            kind.clear()
+
+    play(scene, attempt_timeout_s=0.001, timeout_s=0.1)
+
+
 @pytest.mark.parametrize("error", [ConnectionLost(), DeadlineExceeded(), CorruptChunk()])
 def test_a_failed_attempt_goes_to_another_replica(error: ThreefsError) -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
