@@ -1,7 +1,7 @@
 """The health of chains, and of the moves between targets: one function per reason."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from threefs.health.answers import Answers, listed, node_name
@@ -193,20 +193,33 @@ def _resting_chains(answers: Answers) -> list[pb.Chain]:
     and one that waits may wait for ever."""
     move_of = {move.chain_id: move for move in answers.status.moves}
     chains = answers.status.chains
-    if any(_proceeds(move_of[chain.chain_id], chain) for chain in chains if chain.chain_id in move_of):
+    reports = (report for row in answers.status.nodes for report in row.targets)
+    sound = {report.target_id for report in reports if not (report.unrepaired_chunks or report.lost_chunks)}
+    held = {target.target_id for target in answers.routing.targets if target.hold != pb.HOLD_NONE}
+    if any(_proceeds(move_of[chain.chain_id], chain, sound, held) for chain in chains if chain.chain_id in move_of):
         return []
     return [chain for chain in chains if chain.chain_id not in move_of]
 
 
-def _proceeds(move: pb.Move, chain: pb.Chain) -> bool:
+def _proceeds(move: pb.Move, chain: pb.Chain, sound: Set[int], held: Set[int]) -> bool:
     """Whether other moves are planned only after this one, as the manager judges by what it tells of the chain."""
     states = {member.target_id: member.state for member in chain.members}
     if pb.SERVING not in states.values():
         return False
     if not move.added_target:
-        return states.get(move.removed_target) != pb.SERVING or set(states.values()) == {pb.SERVING}
+        return _removal_proceeds(move.removed_target, chain, sound, held)
     added = states.get(move.added_target, pb.SYNCING)  # it has not begun
     return added != pb.SERVING and (added == pb.SYNCING or pb.SYNCING not in states.values())
+
+
+def _removal_proceeds(removed: int, chain: pb.Chain, sound: Set[int], held: Set[int]) -> bool:
+    """A removal that has begun holds up no plans. One that has not waits for the copies that stay to be sound, and for
+    members that give way to an administrator. So these are the targets that say of themselves that they are sound, and
+    those that are held."""
+    serving = {member.target_id for member in chain.members if member.state == pb.SERVING}
+    is_under_way = any(member.leaving for member in chain.members)
+    is_whole = removed not in serving or len(serving) == len(chain.members)
+    return is_whole and not is_under_way and serving.isdisjoint(held) and serving - {removed} <= sound
 
 
 def chains_in_one_domain(answers: Answers) -> Iterator[Reason]:

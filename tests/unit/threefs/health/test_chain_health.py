@@ -75,6 +75,31 @@ def test_a_move_that_waits_hides_no_drain_that_is_stuck(
         assert "1 chain has fewer copies than the 3" in found["copies_stuck"].summary
 
 
+@pytest.mark.parametrize(
+    ("why", "is_reported"),
+    [("sound", False), ("damaged", True), ("lost", True), ("unknown", True), ("leaving", True), ("held", True)],
+)
+def test_a_removal_that_waits_hides_no_drain_that_is_stuck(why: str, is_reported: bool) -> None:
+    """Whatever it waits for may never be: that a damaged copy which stays becomes sound, for example."""
+    status = sound()
+    status.nodes[2].node.draining = True
+    status.moves.add(chain_id=1, removed_target=301)
+    reports = status.nodes[0].targets
+    match why:
+        case "damaged":
+            reports[0].unrepaired_chunks = 1
+        case "lost":
+            reports[0].lost_chunks = 1
+        case "unknown":
+            del reports[0]
+        case "leaving":
+            status.chains[0].members[2].leaving = True
+    routing = routing_of(status)
+    if why == "held":
+        routing.targets[0].hold = pb.HOLD_FORCED
+    assert len([*chain_health.stuck_drains(Answers(status, routing))]) == is_reported
+
+
 def test_a_target_that_was_held_and_is_replaced_is_not_waited_for() -> None:
     """Its record stays until its node answers, which may never be: nothing could be brought back into service."""
     answers = Answers(sound(), routing_of(sound()))
