@@ -155,6 +155,9 @@ class _Search:
         for chain_id, members in chains.items():
             for node in members:
                 self._of_source.setdefault(node, []).append(chain_id)
+        self._in_domain = {
+            chain_id: Counter(domain_of[node] for node in members) for chain_id, members in chains.items()
+        }
         self._shared = Counter(
             (one, other) for members in chains.values() for one in members for other in members if one != other
         )
@@ -307,7 +310,7 @@ class _Search:
         """How many targets the chain has in the domain of that disk, beside the one on the source. If it has some in
         the domain of the source itself, it moves first: no other move may part them."""
         domain = self._domain_of[node]
-        return sum(self._domain_of[mate] == domain for mate in self._chains[chain_id] if mate != source)
+        return self._in_domain[chain_id][domain] - (self._domain_of[source] == domain)
 
     def _cost(self, chain_id: ChainId, source: NodeId, node: NodeId) -> int:
         """How many chains the disk would share with the chain's other disks: the fewer, the more even."""
