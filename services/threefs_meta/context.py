@@ -95,12 +95,16 @@ class Context:
         whether an earlier run was committed, or do the same again. `outcome` keeps what is known of the change.
         """
         outcome = outcome or retry.Outcome()
-        await self.logical_clock.catch_up()
+
+        async def attempt(tx: Transaction) -> T:
+            await self.logical_clock.catch_up()  # also between two attempts the store may have been away
+            return await work(tx)
+
         for _ in range(_MAX_REFILLS):
             try:
                 return await retry.run(
                     self.engine,
-                    work,
+                    attempt,
                     clock=self.clock,
                     random=self.random,
                     timeout_s=timeout_s,

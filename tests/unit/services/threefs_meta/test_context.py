@@ -6,7 +6,7 @@ import pytest
 from threefs_meta.context import FileChunks
 
 from tests.harness.meta_harness import MetaBench
-from threefs.errors import MaybeCommitted, NotServing
+from threefs.errors import Conflict, MaybeCommitted, NotServing
 from threefs.ids import InodeId, TableId
 from threefs.kv.engine_api import Transaction
 from threefs.layout import FileLayout
@@ -61,3 +61,17 @@ async def test_what_is_stamped_after_the_store_was_away_is_due_as_soon_as_ever(b
 
     bench.clock.advance(100 * ticks.tick_s)
     assert await bench.context.transact(stamp) == ticks.tick + 1
+
+
+async def test_what_is_stamped_in_a_repeat_after_the_store_was_away_is_due_as_soon_as_ever(bench: MetaBench) -> None:
+    ticks, runs = bench.context.logical_clock, 0
+
+    async def stamp(tx: Transaction) -> int:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            bench.clock.advance(100 * ticks.tick_s)
+            raise Conflict("the store was away when this was to be committed")
+        return ticks.stamp()
+
+    assert await bench.context.transact(stamp, timeout_s=200 * ticks.tick_s) == ticks.tick + 1
