@@ -54,22 +54,22 @@ def shares_apart(
     read_only: Collection[NodeId],
     domain_of: Mapping[NodeId, str],
     most: Callable[[str], int],
-) -> dict[NodeId, int]:
+) -> list[dict[NodeId, int]]:
     """The same, where the disks of a failure domain carry at most so many together: one target of each chain. If there
-    are too few domains for that, all disks carry equally many."""
-    found: dict[NodeId, int] = {}
+    are too few domains for that, all disks carry equally many. Disks are in one dict that carry equally many."""
+    found: list[dict[NodeId, int]] = []
     left, uncrowded = total, list(staying)
     while uncrowded:
         sizes = Counter(domain_of[node] for node in uncrowded)
         crowded = {domain for domain in sizes if sizes[domain] * left > most(domain) * len(uncrowded)}
         if not crowded:
-            return found | shares(held, uncrowded, left, elsewhere, read_only)
+            return [*found, shares(held, uncrowded, left, elsewhere, read_only)]
         for domain in sorted(crowded):
             inside = [node for node in uncrowded if domain_of[node] == domain]
-            found |= shares(held, inside, most(domain), elsewhere, read_only)
+            found.append(shares(held, inside, most(domain), elsewhere, read_only))
             left -= most(domain)
         uncrowded = [node for node in uncrowded if domain_of[node] not in crowded]
-    return shares(held, staying, total, elsewhere, read_only)
+    return [shares(held, staying, total, elsewhere, read_only)]
 
 
 class _Nearness(enum.Enum):
@@ -109,7 +109,7 @@ def plan_shifts(
     held = Counter(node for members in chains.values() for node in members)
     counted = {*staying, *draining}
     kept = Counter(domain_of[node] for members in chains.values() for node in members if node not in counted)
-    goal = shares_apart(
+    groups = shares_apart(
         held,
         staying,
         sum(held[node] for node in counted),
@@ -118,17 +118,36 @@ def plan_shifts(
         domain_of,
         lambda domain: max(0, len(chains) - kept[domain]),
     )
+    goal = {node: share for group in groups for node, share in group.items()}
     sources = {*draining, *(staying if level else ())}
     surplus = {node: held[node] - goal.get(node, 0) for node in sources if held[node] > goal.get(node, 0)}
     room = {node: goal[node] - held[node] for node in sorted(open_disks) if goal[node] > held[node]}
     beyond = {node: max(0, held[node] - goal[node]) for node in sorted(open_disks)}
     places = {node: len(chains) if free_places is None else free_places.get(node, 0) for node in beyond}
     search = _Search(chains, domain_of, room, beyond, places, has_room)
+    stuck: set[NodeId] = set()
     for source in sorted(surplus, key=lambda node: (node in goal, node)):  # those that drain first
-        search.relieve(source, surplus[source], drains=source in draining)
+        left = search.relieve(source, surplus[source], drains=source in draining)
+        if left and source in goal and source not in read_only:
+            group = next(group for group in groups if source in group)
+            _relieve_another(search, source, group, held, stuck)
     if level:
         search.part(staying)
     return search.shifts()
+
+
+def _relieve_another(
+    search: "_Search", source: NodeId, group: dict[NodeId, int], held: Mapping[NodeId, int], stuck: set[NodeId]
+) -> None:
+    """Of disks with equally many targets, some have a share of one more, before it is known which of them can give. One
+    that cannot takes such a share from another one that can. Those that cannot either are not tried again."""
+    for other, share in group.items():
+        if other in stuck or not share == held[other] == group[source] + 1:
+            continue
+        if not search.relieve(other, 1, drains=False):
+            group[source], group[other] = share, group[source]
+            return
+        stuck.add(other)
 
 
 class _Search:
@@ -165,14 +184,16 @@ class _Search:
     def shifts(self) -> list[Shift]:
         return [self._chosen[chain_id] for chain_id in sorted(self._chosen)]
 
-    def relieve(self, source: NodeId, surplus: int, *, drains: bool) -> None:
-        """Find so many shifts from this disk. One that drains becomes empty if that is possible at all; another one
-        keeps what would come closer to its chain elsewhere, or to a disk that has its share."""
+    def relieve(self, source: NodeId, surplus: int, *, drains: bool) -> int:
+        """Find so many shifts from this disk; returns how many are lacking. One that drains becomes empty if that is
+        possible at all; another one keeps what would come closer to its chain elsewhere, or to a disk that has its
+        share."""
         for nearness in _Nearness:
             while surplus and (drains or nearness is not _Nearness.ANY) and self._extend(source, nearness):
                 surplus -= 1
             while surplus and drains and self._overfill(source, nearness):
                 surplus -= 1
+        return surplus
 
     def part(self, sources: Collection[NodeId]) -> None:
         """Chains with two targets in one domain give one of them to a domain where they have none, if necessary to a

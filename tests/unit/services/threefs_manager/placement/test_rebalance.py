@@ -105,6 +105,17 @@ def test_a_new_disk_parts_first_the_chains_with_two_targets_in_one_domain() -> N
     assert shifts == [Shift(ChainId(2), NodeId(1), NodeId(4))]
 
 
+def test_of_disks_with_equally_many_targets_one_gives_that_can() -> None:
+    """Disk 6 was to give one, and all its chains have a target in the domain of disk 5: nothing moved."""
+    domains = {NodeId(n): domain for n, domain in {1: "b", 3: "d", 4: "a", 5: "b", 6: "d", 7: "b"}.items()}
+    pairs = [(3, 1), (5, 3), (4, 3), (7, 4), (6, 5), (6, 1), (4, 1), (1, 6), (6, 7), (4, 7)]
+    chains = {ChainId(n): [NodeId(one), NodeId(other)] for n, (one, other) in enumerate(pairs)}
+    assert load(chains) == {1: 4, 3: 3, 4: 4, 5: 2, 6: 4, 7: 3}
+    after, moved = settle(chains, domains, (), level=True)
+    assert moved == 1 and max(load(after).values()) - min(load(after).values()) == 1
+    assert not in_one_domain(after, domains)
+
+
 def racks(count: int, disks: int, *, replicas: int, targets: int) -> tuple[Chains, dict[NodeId, str]]:
     """So many racks of so many disks, and chains that have one target in each."""
     domains = {NodeId(n): f"rack-{n % count}" for n in range(1, count * disks + 1)}
