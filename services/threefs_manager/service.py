@@ -472,7 +472,7 @@ class Manager:
     async def hold_targets(self, request: pb.HoldTargetsRequest) -> pb.HoldTargetsReply:
         """Take targets out of service, or back into it. Raises NotFound, InvalidArgument."""
         store, controller = self._require_primary()
-        found = await holds.hold_targets(store, self._publisher, request)
+        found = await holds.hold_targets(store, self._publisher, self._failure_detector.report, request)
         controller.enqueue(ChainId(chain.chain_id) for chain in found)
         return pb.HoldTargetsReply(chains=found)
 

@@ -170,6 +170,7 @@ class StorageNode:
         """While this process waits to be registered: the stores were opened by the routing of a manager that may have
         had an older copy of its store, and the one that answers now takes no process with a target that it does not
         know."""
+        self.targets.hear(routing)
         async with self._adopting:
             for target in list(self.targets):
                 if target.target_id not in routing.targets:
@@ -179,6 +180,7 @@ class StorageNode:
     async def _adopt(self, routing: Routing) -> None:
         """Before the targets act in this routing. One after the other: the start adopts the routing that there is, and
         the next one may come meanwhile. Both would open the same stores."""
+        self.targets.hear(routing)
         async with self._adopting:
             await self.targets.unnamed.tell(routing)
             self._kept_routing.keep(routing, self.targets.held)

@@ -16,7 +16,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TargetId
 from threefs.kv.table import Table
-from threefs.routing import Chain, Routing
+from threefs.routing import EMPTY, Chain, Routing
 from threefs.routing import Target as RoutedTarget
 from threefs.wire import manager_pb2
 from threefs_storage.chain import kept_version
@@ -70,10 +70,16 @@ class Targets:
         self._random = random
         self._open_table = open_table
         self._memory = WorkingMemory()
+        self._heard = EMPTY
         self._making_room = asyncio.Lock()
         #: By target: one store is removed by one task, and none comes there meanwhile.
         self._quarantining = defaultdict[TargetId, asyncio.Lock](asyncio.Lock)
         self._failed_disks: dict[str, ThreefsError] = {}  # until the next start of the process
+
+    def hear(self, routing: Routing) -> None:
+        """Know this routing before it is adopted: that waits for stores that are being opened, and an administrator may
+        have taken their targets out of service meanwhile."""
+        self._heard = routing
 
     def adopt(self, settings: EngineSettings) -> None:
         """Go on with these settings. The ballast of stores that are open stays as it is."""
@@ -107,7 +113,7 @@ class Targets:
 
     async def _open_target(self, target: RoutedTarget, routing: Routing) -> None:
         chain = routing.chains[target.chain_id]
-        engine = await self._engine(target.target_id, chain, is_kept=routing.is_out_of_service(target.target_id))
+        engine = await self._engine(target.target_id, chain, partial(routing.is_out_of_service, target.target_id))
         chain = kept_version.newest(engine, chain)
         opened = Target(target.target_id, engine, chain, self._clock)
         opened.min_replicas = routing.minimums().get(chain.chain_id, 1)
@@ -247,7 +253,7 @@ class Targets:
         try:
             with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
                 await target.engine.close()
-            engine = await self._engine(target.target_id, target.chain, is_kept=target.is_out_of_service)
+            engine = await self._engine(target.target_id, target.chain, lambda: target.is_out_of_service)
             target.attach_engine(engine)
         except (Corrupt, DiskFailed, Unavailable) as error:
             if not is_exhaustion(error):
@@ -281,19 +287,23 @@ class Targets:
         if error is not None:
             target.engine.fail(error, even_closed=True)
 
-    async def _engine(self, target_id: TargetId, chain: Chain, *, is_kept: bool) -> ChunkEngine:
+    async def _engine(self, target_id: TargetId, chain: Chain, is_out_of_service: Callable[[], bool]) -> ChunkEngine:
         """Open a store. One whose table is damaged is quarantined and replaced by an empty one, if another member may
-        have all that it should have, unless it `is_kept`: on a disk that is out of service and awaits its replacement,
-        an empty store would pass for the new disk."""
+        have all that it should have, unless its target is out of service: on a disk that awaits its replacement, an
+        empty store would pass for the new disk."""
         directory = self._directory / f"target-{target_id}"
         try:
             return await self._open_engine(directory)
         except Corrupt as error:
-            if is_kept or not has_other_copy(chain, target_id):
+            if not has_other_copy(chain, target_id):
                 raise
             async with self._quarantining[target_id]:
-                kept = await quarantine(directory, self._disk)
-            _LOG.error("a damaged store is quarantined", target=target_id, directory=str(kept), error=error.message)
+                place = await quarantine(
+                    directory, self._disk, lambda: is_out_of_service() or self._heard.is_out_of_service(target_id)
+                )
+            if place is None:
+                raise
+            _LOG.error("a damaged store is quarantined", target=target_id, directory=str(place), error=error.message)
         return await self._open_engine(directory)
 
     async def _open_engine(self, directory: Path) -> ChunkEngine:

@@ -6,16 +6,19 @@ only rotates returns at once, behind the others.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from threefs.errors import InvalidArgument, NotFound
 from threefs.ids import NodeId, TargetId
-from threefs.routing import Chain, Hold, PublicState, Routing
+from threefs.routing import Chain, Hold, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.store.cluster_store import Store, Writer
 
 MAX_HELD = 4096  # in one call
+#: The newest report of a target, if there is one.
+ReportOf = Callable[[TargetId], pb.TargetReport | None]
+
 _OUT_OF_SERVICE = (Hold.OFFLINE, Hold.FORCED)
 _IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
 _AUTHORITIES = (PublicState.SERVING, PublicState.LASTSRV)
@@ -100,7 +103,9 @@ def refusal(routing: Routing, chain: Chain, serving: int, needed: int) -> str:
     )
 
 
-async def hold_targets(store: Store, publisher: RoutingPublisher, request: pb.HoldTargetsRequest) -> list[pb.HeldChain]:
+async def hold_targets(
+    store: Store, publisher: RoutingPublisher, report_of: ReportOf, request: pb.HoldTargetsRequest
+) -> list[pb.HeldChain]:
     """Store the hold of these targets. Raises NotFound, InvalidArgument."""
     targets, hold = [TargetId(target) for target in request.targets], _hold(request.hold)
     if request.dry_run:
@@ -117,13 +122,21 @@ async def hold_targets(store: Store, publisher: RoutingPublisher, request: pb.Ho
         for target in targets:
             stored = writer.routing.targets[target]
             if stored.hold is not hold:
-                held_store_id = 0 if hold is Hold.NONE else stored.store_id
+                held_store_id = 0 if hold is Hold.NONE else _held_store(stored, report_of(target))
                 writer.put_target(dataclasses.replace(stored, hold=hold, held_store_id=held_store_id))
         return planned
 
     planned, routing = await store.change(write)
     publisher.publish(routing)
     return planned
+
+
+def _held_store(stored: Target, report: pb.TargetReport | None) -> int:
+    """The identity of the store that is there when the hold begins: another one is that of a new disk. A damaged store
+    may have given way to an empty one since the target served last, which is not stored before that one is filled."""
+    if stored.hold in _OUT_OF_SERVICE and stored.held_store_id:
+        return stored.held_store_id  # only the force of the hold changes, and the new disk may be there already
+    return (report.store_id if report is not None else 0) or stored.store_id
 
 
 def _is_done(routing: Routing, target: TargetId, hold: Hold) -> bool:

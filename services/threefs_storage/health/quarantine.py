@@ -5,6 +5,7 @@ whose table is damaged goes to quarantine, and its target starts with an empty o
 disk. The quarantined store stays until the next one takes its place, the disk is full, or the target has moved away.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from threefs.env.disk import Disk
@@ -43,12 +44,16 @@ def check_disk(directory: Path, node_id: NodeId, routing: Routing, *, is_own: bo
     )
 
 
-async def quarantine(directory: Path, disk: Disk) -> Path:
-    """Move a store away, and return its new place. An earlier one there is removed, so that they do not fill the
-    disk. Its ballast goes as well: on a full disk the store that takes its place has no other room to be made in.
-    Raises NoSpace, DiskFailed."""
+async def quarantine(directory: Path, disk: Disk, is_kept: Callable[[], bool]) -> Path | None:
+    """Move a store away, and return its new place; None if it is kept where it is. An earlier one there is removed, so
+    that they do not fill the disk. Its ballast goes as well: on a full disk the store that takes its place has no other
+    room to be made in. Raises NoSpace, DiskFailed."""
+    if is_kept():
+        return None
     place = place_of(directory)
     await disk.remove_directory(place)
+    if is_kept():  # since now: the removal of a large one takes long
+        return None
     _move(directory, place)
     return place
 

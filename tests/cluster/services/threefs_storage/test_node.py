@@ -315,3 +315,15 @@ async def test_a_store_that_was_set_aside_does_not_keep_a_node_with_a_new_target
         assert (tmp_path / "node-1" / "target-901").exists()
         await one.stop()
         await two.stop()
+
+
+async def test_a_routing_is_heard_of_while_stores_are_being_opened(tmp_path: Path) -> None:
+    """An administrator takes a target out of service whose damaged store would give way to an empty one."""
+    async with Bench(tmp_path) as bench:
+        one, two = await bench.node(1), await bench.node(2)
+        async with one._adopting:
+            await bench.manager.hold_targets(pb.HoldTargetsRequest(targets=[101], hold=pb.HOLD_FORCED))
+            await until(lambda: one.targets._heard.is_out_of_service(TargetId(101)))
+        await until(lambda: one.targets.get(101).is_out_of_service)
+        await one.stop()
+        await two.stop()

@@ -400,3 +400,44 @@ async def test_a_damaged_store_that_is_out_of_service_stays_until_it_is_to_serve
         assert (tmp_path / "target-201.damaged").exists() == (routing is free)
     await targets.close()
     await disk.close()
+
+
+@pytest.mark.parametrize("step", ["opening", "removal"])
+@pytest.mark.parametrize("is_adopted", [True, False])
+async def test_a_damaged_store_stays_if_it_is_taken_out_of_service_while_it_is_opened(
+    step: str, is_adopted: bool, tmp_path: Path
+) -> None:
+    """Or while an earlier one is removed from quarantine. The routing that says so may wait for the opening to end."""
+    disk, chain = RealDisk(threads=1), TestChain(tmp_path, 3)
+    chain.members = [(1, SERVING), (3, SERVING), (2, OFFLINE)]
+    free = chain.routing()
+    out = {**free.targets, TargetId(201): dataclasses.replace(free.targets[TargetId(201)], hold=Hold.OFFLINE)}
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await targets.open(free)
+    before = targets.get(201).engine.store_id
+    (tmp_path / "target-201" / "records" / "CURRENT").write_bytes(b"damaged")
+    remove = disk.remove_directory
+
+    def take_out() -> None:
+        held = dataclasses.replace(free, targets=out)
+        if is_adopted:
+            targets.apply_routing(held)
+        else:
+            targets.hear(held)
+
+    async def open_table(directory: Path) -> Table:
+        if step == "opening":
+            take_out()
+        return await Table.open(directory)
+
+    async def remove_directory(path: Path) -> None:
+        take_out()
+        await remove(path)
+
+    targets._open_table = open_table
+    disk.remove_directory = remove_directory  # type: ignore[method-assign]
+    with pytest.raises(Corrupt):
+        await targets.reopen(targets.get(201))
+    assert not (tmp_path / "target-201.damaged").exists() and targets.get(201).engine.store_id == before
+    await targets.close()
+    await disk.close()

@@ -88,9 +88,9 @@ async def test_only_the_newest_is_kept(tmp_path: Path) -> None:
     for content in ("first", "second"):
         (tmp_path / "target-7").mkdir()
         (tmp_path / "target-7" / "file").write_text(content)
-        aside = await quarantine(tmp_path / "target-7", disk)
+        await quarantine(tmp_path / "target-7", disk, lambda: False)
     assert [path.name for path in tmp_path.iterdir()] == ["target-7.damaged"]
-    assert (aside / "file").read_text() == "second"
+    assert (tmp_path / "target-7.damaged" / "file").read_text() == "second"
     await disk.close()
 
 
@@ -119,8 +119,8 @@ async def test_a_disk_that_does_not_move_a_store_away_has_failed_or_is_full(
     with monkeypatch.context() as patched:
         patched.setattr(*(("os.rmdir", fail) if refused == "rmdir" else (Path, "rename", fail)))
         with pytest.raises(error):
-            await quarantine(tmp_path / "target-7", disk)
-    await quarantine(tmp_path / "target-7", disk)
+            await quarantine(tmp_path / "target-7", disk, lambda: False)
+    await quarantine(tmp_path / "target-7", disk, lambda: False)
     assert [path.name for path in tmp_path.iterdir()] == ["target-7.damaged"]
     await disk.close()
 

@@ -178,6 +178,33 @@ def test_a_target_out_of_service_stays_out_until_it_is_wanted_again() -> None:
     run(check_offline)
 
 
+async def check_held_store(bench: Bench) -> None:
+    def held_store() -> int:
+        return bench.manager._publisher.routing.targets[TWO].held_store_id
+
+    async def reported(store_id: int) -> None:
+        bench.store_ids[2] = store_id
+        report = bench.manager._failure_detector.report
+        await until(lambda: (found := report(TWO)) is not None and found.store_id == store_id)
+
+    await reported(9)
+    await hold(bench, pb.HOLD_OFFLINE, TWO)
+    assert held_store() == 9, "an empty store has taken the place of a damaged one, and the target has not synced since"
+    await reported(11)
+    await hold(bench, pb.HOLD_FORCED, TWO)
+    assert held_store() == 9, "the new disk came before the force"
+    await hold(bench, pb.HOLD_NONE, TWO)
+    assert held_store() == 0
+    await reported(0)
+    await hold(bench, pb.HOLD_OFFLINE, TWO)
+    assert held_store() == bench.manager._publisher.routing.targets[TWO].store_id, "its store cannot be opened"
+
+
+def test_a_hold_remembers_the_store_that_is_there_when_it_begins() -> None:
+    """The old disk passed for the new one, was filled, and served when it was pulled."""
+    run(check_held_store)
+
+
 async def check_rotation(bench: Bench) -> None:
     before = [*bench.states()]
     bench.complete.update(before)
