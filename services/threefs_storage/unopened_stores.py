@@ -21,8 +21,10 @@ from threefs_storage.health.quarantine import has_other_copy
 _QUICK_S = 0.5
 #: How long it rests for each second more that it has taken.
 _REST_PER_S = 10.0
-#: The longest rest. A disk that hung for an hour may work again now, and its chains lack a copy until it is tried.
-_MAX_REST_S = 300.0
+#: A disk that hung for long may work again now, and its chains lack a copy until it is tried. So it rests no longer
+#: than this, or than the attempt has taken: else attempts would take most of the time.
+_LONG_REST_S = 300.0
+_MAX_REST_S = 3600.0
 MAX_FAILURE_CHARS = 200  # that a report says of why a target does not serve
 
 _LOG = structlog.get_logger()
@@ -37,7 +39,9 @@ class OpeningRests:
 
     def note(self, target: TargetId, begun_at: float, ended_at: float) -> None:
         """An attempt to open its store has failed."""
-        self._until[target] = ended_at + min(_REST_PER_S * max(0.0, ended_at - begun_at - _QUICK_S), _MAX_REST_S)
+        taken_s = ended_at - begun_at
+        longest_s = max(_LONG_REST_S, min(taken_s, _MAX_REST_S))
+        self._until[target] = ended_at + min(_REST_PER_S * max(0.0, taken_s - _QUICK_S), longest_s)
 
     def discard(self, target: TargetId) -> None:
         self._until.pop(target, None)

@@ -110,15 +110,19 @@ async def test_one_whose_opening_fails_slowly_is_tried_seldom(tmp_path: Path) ->
         await targets.close()
 
 
-async def test_one_whose_opening_hung_is_tried_again_soon(tmp_path: Path) -> None:
-    """A disk hung for an hour, and works again."""
+@pytest.mark.parametrize(("taken_s", "rest_s"), [(60.0, 300.0), (900.0, 900.0), (36000.0, 3600.0)])
+async def test_one_whose_opening_hung_rests_as_long_as_that_and_no_more_than_an_hour(
+    taken_s: float, rest_s: float, tmp_path: Path
+) -> None:
+    """The disk may work again. If it does not, the others have half of the time, and more after short attempts."""
     async with refusing(tmp_path, {BUSY: DiskFailed("input/output error")}) as (targets, refusals):
         routing = routing_of(LASTSRV, OFFLINE)
-        refusals.takes_s = 3600.0
+        refusals.takes_s = taken_s
         await targets.open(routing)
         refusals.errors.clear()
+        refusals.clock.advance(rest_s - 1.0)
         assert not await targets.open_added(routing)
-        refusals.clock.advance(300.0)
+        refusals.clock.advance(1.0)
         assert await targets.open_added(routing)
         await targets.close()
 
