@@ -42,7 +42,7 @@ class UnnamedStores:
         self._found[TargetId(store.target_id)] = store
 
     def discard(self, target_id: TargetId) -> None:
-        """The routing names it again."""
+        """The routing names it again, or its store is not here any more."""
         self._found.pop(target_id, None)
         self._errors.pop(target_id, None)
         self._rests.discard(target_id)
@@ -61,12 +61,16 @@ class UnnamedStores:
 
     async def read_again(self, routing: Routing) -> None:
         """Try those again that could not be read: a restored manager waits for what they keep. Nobody repairs a damaged
-        one under a process that runs."""
+        one under a process that runs. One that was moved away is given up."""
         now = self._clock.monotonic()
-        waiting = [t for t in self._unread if t not in routing.targets and not self._rests.holds(t, now)]
+        waiting = [target for target in self._unread if target not in routing.targets]
         with contextlib.suppress(ThreefsError):  # the disk may answer next time
-            for target in await self._present([t for t in waiting if not isinstance(self._errors.get(t), Corrupt)]):
-                await self._read(target)
+            present = await self._present(waiting)
+            for target in waiting:
+                if target not in present:
+                    self.discard(target)
+                elif not self._rests.holds(target, now) and not isinstance(self._errors.get(target), Corrupt):
+                    await self._read(target)
 
     async def _present(self, targets: Sequence[TargetId]) -> list[TargetId]:
         """Those that have a directory. Where it is gone, an empty one would be made."""

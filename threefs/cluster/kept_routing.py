@@ -11,7 +11,9 @@ chains and targets to new ones, over the chunks of the old ones, and the copy th
 
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import structlog
 
@@ -19,11 +21,29 @@ from threefs import routing as routing_module
 from threefs.errors import Corrupt, NotFound, StrangeStore
 from threefs.ids import TargetId
 from threefs.kv import records
-from threefs.routing import Routing
+from threefs.routing import Routing, Target
 from threefs.wire import manager_pb2 as pb
 
 NAME = "routing"
 _LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    routing: Routing
+    unnamed: dict[TargetId, Target]  # that have a store here and are not in the routing
+
+    def targets(self) -> dict[TargetId, Target]:
+        return {**self.routing.targets, **self.unnamed}
+
+    def to_wire(self, node_id: int) -> pb.KeptRouting:
+        unnamed = map(routing_module.target_to_wire, self.unnamed.values())
+        return pb.KeptRouting(node_id=node_id, routing=routing_module.to_wire(self.routing), unnamed=unnamed)
+
+    @classmethod
+    def from_wire(cls, kept: pb.KeptRouting) -> Self:
+        unnamed = map(routing_module.target_from_wire, kept.unnamed)
+        return cls(routing_module.from_wire(kept.routing), {target.target_id: target for target in unnamed})
 
 
 class KeptRouting:
@@ -32,13 +52,14 @@ class KeptRouting:
     def __init__(self, data_dir: Path, node_id: int) -> None:
         self._file = data_dir / NAME
         self._node_id = node_id
-        self._kept: Routing | None = None
+        self._kept: _Copy | None = None
 
     def check(self, routing: Routing) -> None:
         """Raises StrangeStore if the routing lacks a table that the copy has."""
-        known = self._kept or self._stored()
-        if known is None or known.cluster_id != routing.cluster_id:
+        copy = self._kept or self._stored()
+        if copy is None or copy.routing.cluster_id != routing.cluster_id:
             return
+        known = copy.routing
         lacking = sorted(table for table, chains in known.tables.items() if routing.tables.get(table) != chains)
         if lacking:
             raise StrangeStore(
@@ -55,34 +76,35 @@ class KeptRouting:
             return False
 
     def own_targets(self) -> list[TargetId]:
-        """The targets that this node has in the copy."""
-        known = self._kept or self._stored()
-        return [] if known is None else [t.target_id for t in known.targets.values() if t.node_id == self._node_id]
+        """The targets that this node has in the copy, also those with a store here that its routing does not name."""
+        copy = self._kept or self._stored()
+        return [] if copy is None else [t.target_id for t in copy.targets().values() if t.node_id == self._node_id]
 
     def keep(self, routing: Routing, held: Collection[int] = ()) -> None:
         """Store the routing durably if its nodes, targets or tables differ from those of the copy. A disk that does not
         take it is tried again with the next routing. Raises StrangeStore.
 
         `held` are the targets that have a store here. A restored manager may not know one of them yet, and a copy
-        without it would not name it at the next start, from which on the manager could not hear of it.
+        without it would not name it at the next start, from which on the manager could not hear of it. Such a target
+        stays beside the routing: in it, a manager made from the copy would have its store deleted.
         """
-        if self._kept is not None and _same_shape(self._kept, routing):
+        before = self._kept or self._stored()
+        known = {} if before is None else before.targets()
+        fresh = _Copy(routing, {t: known[t] for t in known if t in held and t not in routing.targets})
+        if self._kept is not None and _same_shape(self._kept, fresh):
             return
         self.check(routing)
-        if any(target not in routing.targets for target in held):
-            return
-        fresh = pb.KeptRouting(node_id=self._node_id, routing=routing_module.to_wire(routing))
         try:
-            _replace(self._file, records.encode(fresh))
+            _replace(self._file, records.encode(fresh.to_wire(self._node_id)))
         except OSError as error:
             _LOG.warning("the copy of the routing cannot be stored", file=str(self._file), error=str(error))
             return
-        self._kept = routing
+        self._kept = fresh
 
-    def _stored(self) -> Routing | None:
+    def _stored(self) -> _Copy | None:
         """The copy on the disk; None if there is none that can be read."""
         try:
-            return routing_module.from_wire(load(self._file).routing)
+            return _Copy.from_wire(load(self._file))
         except NotFound:
             return None
         except Corrupt as error:
@@ -102,10 +124,12 @@ def load(file: Path) -> pb.KeptRouting:
         raise Corrupt(f"{file} is damaged: {error}") from None
 
 
-def _same_shape(one: Routing, other: Routing) -> bool:
+def _same_shape(kept: _Copy, fresh: _Copy) -> bool:
     """Whether both differ at most in versions and states of chains, and in where nodes are reached."""
+    one, other = kept.routing, fresh.routing
     return (
-        one.targets == other.targets
+        kept.unnamed == fresh.unnamed
+        and one.targets == other.targets
         and one.tables == other.tables
         and (one.default_table, one.lease_ms, one.min_replicas, one.replicas)
         == (other.default_table, other.lease_ms, other.min_replicas, other.replicas)

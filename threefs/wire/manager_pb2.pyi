@@ -222,12 +222,14 @@ class KeptChain(_message.Message):
     def __init__(self, chain: _Optional[_Union[Chain, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ...) -> None: ...
 
 class KeptRouting(_message.Message):
-    __slots__ = ("node_id", "routing")
+    __slots__ = ("node_id", "routing", "unnamed")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     ROUTING_FIELD_NUMBER: _ClassVar[int]
+    UNNAMED_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     routing: Routing
-    def __init__(self, node_id: _Optional[int] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
+    unnamed: _containers.RepeatedCompositeFieldContainer[Target]
+    def __init__(self, node_id: _Optional[int] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ..., unnamed: _Optional[_Iterable[_Union[Target, _Mapping]]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores", "routing_version", "release", "unnamed_stores")

@@ -116,7 +116,7 @@ def new_store_speaks_for_the_deleted_one() -> None:
     put(kept_version, "_has_other_store", lambda target, engine: False)
 
 
-@plant_for(f"{_COPIES}::test_a_copy_is_not_replaced_by_a_routing_that_lacks_a_target_which_is_open_here")
+@plant_for(f"{_COPIES}::test_a_copy_goes_on_naming_a_target_that_has_a_store_here_and_that_the_routing_lacks")
 def copy_forgets_what_a_restored_manager_does_not_know() -> None:
     """I13: a node that starts again while the manager asks has not a word for the target with the last writes."""
     keep = KeptRouting.keep

@@ -194,18 +194,20 @@ async def test_one_whose_reading_fails_slowly_is_tried_seldom(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_one_that_is_damaged_or_gone_is_not_tried_again(gone: bool, tmp_path: Path) -> None:
-    """An empty one would be made in the place of one that is gone."""
+async def test_one_that_is_damaged_is_not_tried_again_and_one_that_is_gone_is_forgotten(
+    gone: bool, tmp_path: Path
+) -> None:
+    """An administrator who gives it up moves it away: no restored manager waits for it any more."""
     await closed_stores(tmp_path)
-    error = DiskFailed("gone") if gone else Corrupt("the table is damaged")
-    async with refusing(tmp_path, {BUSY: error}) as (targets, refusals):
+    async with refusing(tmp_path, {BUSY: Corrupt("the table is damaged")}) as (targets, refusals):
         await targets.open(KNOWN)
         await targets.unnamed.find([BUSY], KNOWN)
         refusals.errors.clear()
         if gone:
             (tmp_path / "target-102").rename(tmp_path / "elsewhere")
         await targets.unnamed.read_again(KNOWN)
-        assert list(targets.unnamed) == [pb.Store(target_id=BUSY)] and refusals.tries.count(BUSY) == 1
+        assert list(targets.unnamed) == ([] if gone else [pb.Store(target_id=BUSY)])
+        assert (BUSY in targets.held) == (not gone) and refusals.tries.count(BUSY) == 1
         await targets.close()
 
 

@@ -58,14 +58,28 @@ def test_a_copy_says_whose_disk_it_is_on(tmp_path: Path) -> None:
     assert not KeptRouting(tmp_path, 1).is_own()
 
 
-def test_a_copy_is_not_replaced_by_a_routing_that_lacks_a_target_which_is_open_here(tmp_path: Path) -> None:
+def test_a_copy_goes_on_naming_a_target_that_has_a_store_here_and_that_the_routing_lacks(tmp_path: Path) -> None:
     """It is of a restored manager, which asks for such targets, also after the next start of this process."""
     kept = KeptRouting(tmp_path, 1)
     kept.keep(routing(3), held=[101])
     kept.keep(routing(9 << 32, targets={}), held=[101])
     assert KeptRouting(tmp_path, 1).own_targets() == [101]
+    found = kept_routing.load(tmp_path / kept_routing.NAME).routing
+    assert found.version == 9 << 32 and not found.targets, "a manager made from it would have its store deleted"
     kept.keep(routing(10 << 32, targets={}), held=[])
     assert KeptRouting(tmp_path, 1).own_targets() == [], "it was set aside"
+
+
+def test_a_copy_names_the_targets_that_come_while_the_routing_lacks_one_that_is_here(tmp_path: Path) -> None:
+    """It stayed as it was as long as a store lay there that could not be read, and its node forgot all that came."""
+    came = {TargetId(102): Target(TargetId(102), NodeId(1), ChainId(1))}
+    KeptRouting(tmp_path, 1).keep(routing(3), held=[101])
+    for version, targets in enumerate(({}, came, came, {}), 4):
+        held = [101, 102] if version > 4 else [101]
+        KeptRouting(tmp_path, 1).keep(routing(version, targets=targets), held=held)
+        assert sorted(KeptRouting(tmp_path, 1).own_targets()) == held
+    KeptRouting(tmp_path, 1).keep(routing(9), held=[101, 102])
+    assert sorted(KeptRouting(tmp_path, 1).own_targets()) == [101, 102], "one of them is named again"
 
 
 def test_a_routing_that_lacks_a_table_of_the_copy_is_refused(tmp_path: Path) -> None:
