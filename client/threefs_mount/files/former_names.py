@@ -17,13 +17,16 @@ from threefs_mount.files.open_file_table import name_replaced
 
 #: Bounds the memory. Few programs are on their way back at the same time.
 _MAX_THREADS = 4096
+#: How long a thread may take to come back. One that comes later has found the inode by another name. Most that
+#: are sent back never return: their name leads to another file by then, or to none.
+_RETURN_S = 1.0
 
 
 class FormerNames:
     def __init__(self, kernel_attrs: KernelAttrCache, clock: Clock) -> None:
         self._kernel_attrs = kernel_attrs
         self._clock = clock
-        self._sent_back = BoundedDict[tuple[int, int], bool](_MAX_THREADS)  # (inode, thread)
+        self._sent_back = BoundedDict[tuple[int, int], float](_MAX_THREADS)  # (inode, thread) -> until when
 
     @contextmanager
     def excluded(self, inode: int, thread: int) -> Iterator[None]:
@@ -33,11 +36,12 @@ class FormerNames:
         If the context raises SessionLost, the thread comes back, too, and with a new answer about its name.
         """
         key = (inode, thread)
-        has_looked_again = self._sent_back.pop(key, False)
+        now_s = self._clock.monotonic()
+        has_looked_again = now_s < self._sent_back.pop(key, 0.0)
         try:
-            if not has_looked_again and self._kernel_attrs.may_have_former_name(inode, self._clock.monotonic()):
+            if not has_looked_again and self._kernel_attrs.may_have_former_name(inode, now_s):
                 raise name_replaced()
             yield
         except SessionLost:
-            self._sent_back.put(key, True)
+            self._sent_back.put(key, self._clock.monotonic() + _RETURN_S)
             raise

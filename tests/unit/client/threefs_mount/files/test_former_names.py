@@ -51,6 +51,20 @@ def test_a_thread_that_has_just_looked_again_is_not_sent_back_a_second_time() ->
     assert not bench.is_sent_back(7) and bench.is_sent_back(8)
 
 
+@pytest.mark.parametrize("error", [None, SessionLost("the name belongs to another file")])
+def test_a_thread_that_did_not_come_back_is_sent_back_when_it_uses_another_name(error: Exception | None) -> None:
+    """Its name led to another file. Long after that it emptied the file by the next name that this had lost."""
+    bench = Bench()
+    bench.learn(1)
+    if error is None:
+        bench.learn(2)
+    assert bench.is_sent_back(7, error)
+    bench.clock.advance(60.0)
+    bench.learn(2)
+    bench.learn(3)
+    assert bench.is_sent_back(7)
+
+
 def test_other_errors_send_nobody_back() -> None:
     bench = Bench()
     with pytest.raises(PermissionError):
