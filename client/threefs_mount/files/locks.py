@@ -7,7 +7,7 @@ the next holder reads what was written under the lock.
 import asyncio
 import contextlib
 import fcntl
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 import structlog
@@ -23,6 +23,9 @@ from threefs.wire import meta_pb2 as pb
 #: The kernel's end of a range that reaches to the end of the file.
 _KERNEL_END = (1 << 63) - 1
 _BACKOFF = Backoff(0.002, 0.25)
+#: How long a lock without a wait waits for the ends of files that are closed already. They store what was written, for
+#: which a chain may keep them much longer, and the kernel lets no signal end such a request.
+_ENDS_S = 1.0
 _EXCLUSIVE = {fcntl.F_RDLCK: False, fcntl.F_WRLCK: True}
 _KERNEL_TYPES = {pb.SHARED: fcntl.F_RDLCK, pb.EXCLUSIVE: fcntl.F_WRLCK}
 
@@ -38,6 +41,7 @@ class _Owner:
         self.locks = locks
         self.lock = asyncio.Lock()
         self.users = 0
+        self.ends = 0  # open files that are being closed, with its locks
 
 
 class FileLocks:
@@ -110,8 +114,7 @@ class FileLocks:
             ending = () if wait else tuple(self._ending.get(inode, ()))
             while not await self._uncancelled(self._try(found, lock, wait)):
                 if ending:
-                    for ended in ending:
-                        await ended.wait()
+                    await _wait_for_ends(ending)
                     ending = ()
                 elif wait:
                     await self._wait_for_unlock(inode, _BACKOFF.pause_s(attempts, self._context.random))
@@ -132,6 +135,8 @@ class FileLocks:
         return True
 
     async def _try(self, owner: _Owner, lock: Lock, wait: bool) -> bool:
+        if owner.ends and not wait:
+            return False  # the lock of the owner is held until the files are closed
         start, end = _range(lock)
         async with owner.lock:
             try:
@@ -196,6 +201,7 @@ class FileLocks:
         ending = {key: self._owners[key] for key in keys if key in self._owners}
         for found in ending.values():
             found.users += 1
+            found.ends += 1
         ended = asyncio.Event()
         self._ending.setdefault(inode, set()).add(ended)
         try:
@@ -213,6 +219,7 @@ class FileLocks:
             if not self._ending[inode]:
                 del self._ending[inode]
             for key, found in ending.items():
+                found.ends -= 1
                 self._unlocked(key, found)
 
     async def unlock(self, inode: int, owner: int, lock: Lock, *, flock: bool) -> None:
@@ -251,6 +258,13 @@ class FileLocks:
         if found is None:
             return Lock(lock.start, lock.end, fcntl.F_UNLCK, 0)
         return Lock(found.start, min(found.end, _KERNEL_END), _KERNEL_TYPES[found.type], found.pid)
+
+
+async def _wait_for_ends(ending: Iterable[asyncio.Event]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_ENDS_S):
+            for ended in ending:
+                await ended.wait()
 
 
 def _kind(flock: bool) -> "pb.LockKind":

@@ -10,10 +10,11 @@ from threefs_fuse.requests import Lock
 from threefs_mount.files.locks import FileLocks
 from threefs_mount.files.open_file_table import OpenFileTable
 
+from tests.harness import lock_meta
 from tests.harness.lock_meta import LockMeta
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.open_files import ROOT, play
-from threefs.errors import ConnectionLost, LockLost
+from threefs.errors import ConnectionLost, Locked, LockLost
 from threefs.wire import meta_pb2 as pb
 
 
@@ -62,3 +63,24 @@ def test_a_lock_whose_loss_was_not_noticed_before_an_answer_is_an_error_to_its_p
         assert not locks.holds(inode, 1, flock=False)
 
     play(scene)
+
+
+@pytest.mark.parametrize("owner", [1, 2])
+def test_a_lock_without_a_wait_does_not_wait_for_a_chain(owner: int) -> None:
+    """A file that was closed already could not be stored. Nothing ended the program that asked for its lock meanwhile.
+    The kernel may have given the number of the former owner to the next open file."""
+
+    async def scene(memory: MemoryFiles, _: LockMeta) -> None:
+        locks, served, whole = FileLocks(memory.context, nothing), asyncio.Event(), Lock(0, 9, fcntl.F_WRLCK, 5)
+        await locks.acquire(5, 1, whole, flock=True, wait=False)
+        ending = asyncio.ensure_future(locks.end_handle(5, 7, 1, flock=True, close=served.wait))
+        asyncio.get_running_loop().call_later(memory.context.options.timeout_s, served.set)
+        await asyncio.sleep(0)
+        with pytest.raises(Locked):
+            await locks.acquire(5, owner, whole, flock=True, wait=False)
+        assert not served.is_set(), "it was refused before"
+        await ending
+        await locks.acquire(5, owner, whole, flock=True, wait=False)
+        await locks.unlock_all(5, owner, flock=True)
+
+    lock_meta.play(scene)
