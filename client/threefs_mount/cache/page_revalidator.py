@@ -67,6 +67,8 @@ class PageRevalidator:
     async def revalidate(self, files: Sequence[OpenFile]) -> None:
         """Raises ThreefsError."""
         files = [file for file in files if file.inode.inode not in self._dropping]
+        if not files:
+            return
         request = pb.BatchStatRequest(places=[paths.inode_place(file.inode.inode) for file in files])
         reply = await self._context.meta.call(methods.BATCH_STAT, request, timeout_s=self._context.options.timeout_s)
         for file, result in zip(files, reply.results, strict=True):

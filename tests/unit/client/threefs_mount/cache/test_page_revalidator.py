@@ -99,6 +99,21 @@ def test_a_file_whose_pages_cannot_be_dropped_now_keeps_no_other_one() -> None:
     play(scene)
 
 
+def test_nothing_is_asked_for_while_the_pages_of_all_files_are_being_dropped() -> None:
+    async def scene(bench: Bench) -> None:
+        handle = await bench.open()
+        await bench.read(handle)
+        bench.inodes[0].change += 1
+        bench.reading[bench.inodes[0].inode] = asyncio.Event()
+        await bench.passes()
+        await bench.read(handle)
+        before = len(bench.memory.peers.meta_calls)
+        await bench.passes(5)
+        assert "BatchStat" not in [name for _, name, _ in bench.memory.peers.meta_calls[before:]]
+
+    play(scene)
+
+
 def test_what_was_never_read_is_not_asked_for() -> None:
     async def scene(bench: Bench) -> None:
         await bench.open()
