@@ -300,6 +300,7 @@ async def _restore_one(
     if data is not None:
         check_data_dir(data)
     with owned_data_dir(data, cluster_id):
+        engine_url.require_own_place(url)
         store = await engine_url.open_engine(url)
         try:
             await restore(point, store, exclusive=not url.shared)

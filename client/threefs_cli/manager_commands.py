@@ -156,6 +156,7 @@ async def _make(found: RebuildPlan, data: Path | None, url: EngineUrl) -> None:
             raise AlreadyExists(f"{url} is not lost: the manager has its store, or runs; to replace it, move it away")
     async with AsyncExitStack() as stack:
         stack.enter_context(owned_data_dir(data, cluster_id))
+        engine_url.require_own_place(url)
         store = await engine_url.open_engine(url)
         stack.push_async_callback(store.close)
         if data is not None and await in_part(store.begin()):

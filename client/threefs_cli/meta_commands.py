@@ -136,6 +136,7 @@ def load(engine: str, file: Path, as_json: bool) -> None:
             except AlreadyExists as error:
                 raise AlreadyExists(f"{engine_url.parse(engine)}: {error}") from None
 
+    engine_url.require_own_place(engine_url.parse(engine))
     _done("loaded", _with_store(engine, load_store), file, as_json)
 
 

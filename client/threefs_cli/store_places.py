@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from threefs.cluster.registration import read_cluster_id
-from threefs.env.directory_lock import check_owner, owned
+from threefs.env.directory_lock import check_place, owned
 from threefs.errors import AlreadyExists, Unavailable, WrongCluster
 from threefs.kv import engine_url
 from threefs.kv.dump import KEYS_END
@@ -44,12 +44,11 @@ async def is_lost(data: Path, cluster_id: str) -> bool:
 @contextlib.contextmanager
 def owned_data_dir(data: Path | None, cluster_id: str) -> Iterator[None]:
     """Own the data directory of a service. Raises Unavailable if the service runs, WrongCluster, and PermissionDenied
-    for the directory of another user: the service, which runs as that user, could not open what is made here."""
+    for a place of another user: the service, which runs as that user, could not open what is made here."""
     if data is None:
         yield
         return
-    if data.exists():
-        check_owner(data)
+    check_place(data)
     with owned(data):
         found = read_cluster_id(data / "cluster_id")
         if found not in ("", cluster_id):

@@ -55,3 +55,11 @@ def check_owner(path: Path) -> None:
             f"{path} belongs to user {owner}, and this process to user {os.geteuid()}: run this as that user, or "
             "`chown` it if all that is in it can be trusted"
         )
+
+
+def check_place(path: Path) -> None:
+    """Raises PermissionDenied if the path belongs to another user, or, if it is missing and root would make it, the
+    directory in which it would be made: that user could not use what root makes there."""
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if there == path or os.geteuid() == 0:
+        check_owner(there)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import grpc
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.directory_lock import check_owner
+from threefs.env.directory_lock import check_owner, check_place
 from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import InvalidSettings, NotFound
 from threefs.kv.engine_api import DurableEngine
@@ -100,6 +100,13 @@ def require(url: EngineUrl) -> None:
     if not (_directory(url) / "CURRENT").is_file():
         raise NotFound(f"there is no store in {_directory(url)}; name the directory kv in the data_dir of a service")
     check_owner(_directory(url))
+
+
+def require_own_place(url: EngineUrl) -> None:
+    """Check that an embedded store, existing or new, is in a place of this user's, because its service must be able to
+    open the files that are made. Raises PermissionDenied."""
+    if url.scheme == "rocks":
+        check_place(_directory(url))
 
 
 def _directory(url: EngineUrl) -> Path:

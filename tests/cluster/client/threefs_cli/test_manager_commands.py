@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner, Result
-from threefs_cli import cluster_file
+from threefs_cli import cluster_file, manager_commands
 from threefs_cli.cluster_file import Plan
 from threefs_cli.local_cluster import LocalCluster
 from threefs_cli.main import main
@@ -16,7 +19,10 @@ import threefs
 from tests.cluster.test_restored_manager import SINCE, read, restore_manager, wait_for_states
 from tests.harness.cluster import LocalCluster as HandmadeCluster
 from tests.harness.command_line import CommandLine
-from threefs.errors import StrangeStore
+from tests.harness.other_user import NOBODY, needs_root
+from threefs.errors import PermissionDenied, StrangeStore
+from threefs.kv import engine_url
+from threefs.wire import manager_pb2 as pb
 
 pytestmark = pytest.mark.timeout(300)
 PLAN = Plan(storage=4, replicas=2)
@@ -24,6 +30,16 @@ PLAN = Plan(storage=4, replicas=2)
 
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@needs_root
+def test_no_store_is_made_by_root_in_the_directory_of_another_user(tmp_path: Path) -> None:
+    (data := tmp_path / "data").mkdir()
+    os.chown(data, NOBODY, NOBODY)
+    found = cast(Any, SimpleNamespace(routing=pb.Routing(cluster_id="c")))
+    with pytest.raises(PermissionDenied, match=f"{data} belongs to user {NOBODY}"):
+        asyncio.run(manager_commands._make(found, None, engine_url.parse(f"rocks://{data}/kv")))
+    assert not list(data.iterdir())
 
 
 def test_a_cluster_without_its_managers_store_has_all_its_bytes_again(tmp_path: Path) -> None:

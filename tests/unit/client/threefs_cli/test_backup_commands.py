@@ -136,11 +136,13 @@ def test_a_store_of_another_user_is_not_restored_by_root(backup: Path, tmp_path:
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     os.chown(data, NOBODY, NOBODY)
-    arguments = ("restore", str(backup), "--store", "manager", "--data-dir", str(data))
-    assert f"{data} belongs to user {NOBODY}" in run(*arguments, code=1)
-    assert not list(data.iterdir())
+    arguments = ("restore", str(backup), "--store", "manager")
+    places = [("--data-dir", str(data)), ("--data-dir", f"{data}/new"), ("--engine", f"rocks://{data}/kv")]
+    for place in places:
+        assert f"{data} belongs to user {NOBODY}" in run(*arguments, *place, code=1)
+        assert not list(data.iterdir())
     os.chown(data, 0, 0)
-    run(*arguments)
+    run(*arguments, *places[0])
 
 
 def test_what_cannot_be_is_said(backup: Path, tmp_path: Path) -> None:

@@ -39,6 +39,19 @@ def test_the_store_of_another_user_is_not_opened_by_root(tmp_path: Path) -> None
     assert {path.stat().st_uid for path in (tmp_path / "kv").iterdir()} == {NOBODY}
 
 
+@needs_root
+def test_no_store_is_made_by_root_in_the_directory_of_another_user(tmp_path: Path) -> None:
+    file, data = tmp_path / "dump", tmp_path / "data"
+    CliRunner().invoke(main, ["meta", "dump", "--engine", make_store(tmp_path / "kv", b"a"), str(file)])
+    data.mkdir(mode=0o700)
+    os.chown(data, NOBODY, NOBODY)
+    found = CliRunner().invoke(main, ["meta", "load", "--engine", f"rocks://{data}/kv", str(file)])
+    assert found.exit_code == 1 and f"{data} belongs to user {NOBODY}" in found.output
+    assert not list(data.iterdir())
+    os.chown(data, 0, 0)
+    assert CliRunner().invoke(main, ["meta", "load", "--engine", f"rocks://{data}/kv", str(file)]).exit_code == 0
+
+
 @pytest.mark.processes
 def test_of_two_dumps_to_one_file_none_spoils_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both wrote to one unfinished file: what the first to end had reported was changed by the other one."""

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.other_user import NOBODY, needs_root
-from threefs.env.directory_lock import close_to_others, owned
+from threefs.env.directory_lock import check_place, close_to_others, owned
 from threefs.errors import NotADirectory, PermissionDenied, Unavailable
 
 
@@ -39,3 +39,16 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path / "theirs", NOBODY, NOBODY)
     with pytest.raises(PermissionDenied, match=f"belongs to user {NOBODY}"):
         close_to_others(tmp_path / "theirs")
+
+
+@needs_root
+def test_root_makes_nothing_in_the_directory_of_another_user(tmp_path: Path) -> None:
+    check_place(tmp_path)
+    check_place(tmp_path / "a" / "b")
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", NOBODY, NOBODY)
+    for path in (tmp_path / "theirs", tmp_path / "theirs" / "a" / "b"):
+        with pytest.raises(PermissionDenied, match=f"{tmp_path}/theirs belongs to user {NOBODY}"):
+            check_place(path)
+    (tmp_path / "theirs" / "ours").mkdir()
+    check_place(tmp_path / "theirs" / "ours" / "a")
