@@ -175,7 +175,7 @@ class LoadServer:
             await CLOCK.sleep(_CHECK_S)
             if self._runner is not None and CLOCK.monotonic() - self._heard_s > SILENCE_S:
                 self._runner.stop()  # a second time, if it is still there after so long again: that kills it
-                self._heard_s = CLOCK.monotonic()
+                self._heard_s, self._left = CLOCK.monotonic(), True
 
     async def _poll(self, message: StringValue) -> StringValue:
         fields = self._of_this_run(message)

@@ -201,7 +201,7 @@ class Runner:
             if self._stopped:
                 process.kill()
             process.tell("stop")
-        self._stopped = True
+        self._stopped, self._snapshot.ready = True, False
 
     def release(self) -> None:
         """Let the processes begin, which are all prepared."""

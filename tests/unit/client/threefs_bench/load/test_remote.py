@@ -193,6 +193,10 @@ async def test_a_client_that_is_gone_ends_its_run(tmp_path: Path, monkeypatch: p
     assert server._runner is not None
     while server._runner is not None:
         await asyncio.sleep(0.05)
+    monkeypatch.setattr(remote, "SILENCE_S", 3600.0)
+    second = RemoteRun([address], jobs(tmp_path), ignore, key=KEY)
+    entries, _ = await second.run()  # the figures of the first one were kept as long again
+    assert entries[0].result.operations == 16
     await server.stop()
 
 

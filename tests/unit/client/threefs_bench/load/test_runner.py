@@ -94,6 +94,25 @@ async def test_each_phase_of_a_held_run_waits_for_its_release(tmp_path: Path) ->
     assert [result.operations for (result,) in (await running).results] == [16, 16]
 
 
+async def test_a_held_run_that_is_stopped_waits_for_no_release(tmp_path: Path) -> None:
+    """Its client stopped it again as one that still waited, and a second stop kills the processes."""
+    jobs = job_file.parse_text(f"[a]\nioengine=posix\ndirectory={tmp_path}\nsize=64k", "x")
+    ready, snapshots = asyncio.Event(), list[Snapshot]()
+
+    def show(snapshot: Snapshot) -> None:
+        snapshots.append(snapshot)
+        if snapshot.ready:
+            ready.set()
+
+    made = Runner(jobs, show, hold=True)
+    running = asyncio.create_task(made.run())
+    await ready.wait()
+    made.stop()
+    assert not snapshots[-1].ready
+    ((result,),) = (await running).results
+    assert not result.errno and not result.operations
+
+
 async def test_a_run_that_stands_still_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A FIFO without a writer: the process hangs in its open, and only a kill ends it."""
     monkeypatch.setattr(runner, "GRACE_S", 0.2)
