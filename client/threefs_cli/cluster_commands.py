@@ -17,7 +17,7 @@ from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import STATISTICS
 from threefs.wire import manager_pb2 as pb
 from threefs.wire import meta_pb2
-from threefs_cli import cluster_file, manager_rows, output, plan_change
+from threefs_cli import cluster_file, manager_rows, output, plan_change, stop_signals
 from threefs_cli.cluster_file import ENGINES, ClusterFile, Program
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.error_names import with_filename
@@ -109,13 +109,18 @@ def up(
 
     async def work() -> None:
         progress = (lambda line: None) if as_json else (lambda line: click.echo(line, err=True))
+        if foreground:
+            stop_signals.cancel_current_task()
         state = await cluster.up(plan, port=port, progress=progress)
         _show_up(cluster, state, as_json)
         if foreground:
             await _run_in_foreground(cluster)
 
     with with_filename(cluster.directory):
-        uvloop.run(work())
+        try:
+            uvloop.run(work())
+        except asyncio.CancelledError:  # by a signal, which ends it as Ctrl-C does
+            raise KeyboardInterrupt from None
 
 
 def _show_planned(directory: Path, known: ClusterFile | None, state: ClusterFile, as_json: bool) -> None:
@@ -145,9 +150,7 @@ def _show_up(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:
 
 async def _run_in_foreground(cluster: LocalCluster) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop_signals.handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), stop.set)
     try:
         await cluster.watch(lambda line: click.echo(line, err=True), stop.is_set)
     finally:

@@ -2,10 +2,15 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from click.testing import CliRunner
 from threefs_cli import cluster_commands
+from threefs_cli.main import main
+
+from threefs.errors import Unavailable
 
 
 class WatchedCluster:
@@ -56,3 +61,36 @@ async def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert not await ends_on(signal.SIGHUP, wait_s=0.1)
     assert await ends_on(signal.SIGHUP, signal.SIGTERM)
+
+
+class StartingCluster:
+    """Its start takes long, and so does what ends it early."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def load(self) -> None:
+        pass
+
+    async def up(self, *arguments: object, **options: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(2)
+            raise Unavailable("nothing has ended it")
+        except asyncio.CancelledError:
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.05)
+            (self.directory / "stopped").touch()
+            raise
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_terminal_that_is_closed_during_the_start_ends_it(
+    ignored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command was killed, and the cluster ran on. A shell sends the signal once more, after the terminal."""
+    monkeypatch.setattr(cluster_commands, "LocalCluster", StartingCluster)
+    if ignored:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    found = CliRunner().invoke(main, ["up", "--foreground", "--dir", str(tmp_path)])
+    assert (found.exit_code, (tmp_path / "stopped").exists()) == ((1, False) if ignored else (130, True)), found.output
