@@ -309,9 +309,10 @@ async def _get_large(fs: AsyncFileSystem, writer: SafeWriter, file: RemoteFile, 
         length_then = remote.length  # it may have become shorter since it was listed
         jobs = (_get_piece(fs, remote, local, offset, size, progress) for offset, size in pieces)
         await gather_bounded(jobs, PIECES_AT_ONCE)
-        if _end(pieces) < (length := min(length_bytes, length_then)):
+        length = min(length_bytes, length_then)
+        if _end(pieces) < length:
             await _to_its_end(os.ftruncate, local, length)
-    progress(1, length_bytes - sum(size for _, size in pieces))
+    progress(1, length - sum(min(size, max(length - offset, 0)) for offset, size in pieces))
 
 
 async def _get_piece(

@@ -99,8 +99,9 @@ def test_a_file_that_was_cut_since_it_was_listed_does_not_end_in_zeros(tmp_path:
         await fs.write_file("/a", b"x" * 4 * _PIECE)
         found = RemoteFile("/a", str(tmp_path / "a"), (await fs.stat("/a")).inode, 4 * _PIECE, 0o644)
         await fs.truncate("/a", 5)
-        await tree_copy._get_large(fs, SafeWriter(str(tmp_path)), found, lambda files, size: None)
-        assert (tmp_path / "a").read_bytes() == b"x" * 5
+        moved: list[int] = []
+        await tree_copy._get_large(fs, SafeWriter(str(tmp_path)), found, lambda files, size: moved.append(size))
+        assert (tmp_path / "a").read_bytes() == b"x" * 5 and sum(moved) == 5
 
     asyncio.run(run())
 
