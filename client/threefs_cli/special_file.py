@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import BinaryIO, cast
 
+from threefs.env import standard_streams
 from threefs.env.clock import CLOCK
 from threefs_cli.error_names import with_filename
 
@@ -40,5 +41,6 @@ async def _open(path: str) -> int:
                 raise
             await CLOCK.sleep(_RETRY_S)
         else:
-            os.set_blocking(file, True)
+            # A terminal that is ready may take fewer bytes than it is given: a write to it would wait for the rest.
+            os.set_blocking(file, not standard_streams.may_wait_forever(file))
             return file

@@ -14,11 +14,14 @@ from typing import BinaryIO
 
 from aiofiles.os import wrap
 
+from threefs.env.clock import CLOCK
+
 _PIECE_BYTES = 8 << 20
 _OWN_DESCRIPTORS = "/proc/self/fd"
 _MAX_LINKS = 40  # as the kernel
 #: A pipe that is ready takes that many bytes at once (pipe(7)).
 _READY_BYTES = select.PIPE_BUF
+_RETRY_S = 0.01
 
 
 def descriptor_of(path: str) -> int | None:
@@ -39,7 +42,7 @@ def descriptor_of(path: str) -> int | None:
 async def pieces(source: BinaryIO) -> AsyncIterator[bytes]:
     """The content of a stream from which nothing was read before, to its end."""
     file = source.fileno()
-    if not _may_wait_forever(file):
+    if not may_wait_forever(file):
         read = wrap(source.read)
         while piece := await read(_PIECE_BYTES):
             yield piece
@@ -59,7 +62,7 @@ async def write(sink: BinaryIO, content: bytes | memoryview) -> None:
         sink.write(content)
         return
     sink.flush()
-    if not _may_wait_forever(file):
+    if not may_wait_forever(file):
         write_some = wrap(os.write)
         while rest:
             rest = rest[await write_some(file, rest) :]
@@ -69,10 +72,14 @@ async def write(sink: BinaryIO, content: bytes | memoryview) -> None:
     while rest:
         if not poll.poll(0):
             await _ready(file, select.POLLOUT)
-        rest = rest[os.write(file, rest[:_READY_BYTES]) :]
+        try:
+            rest = rest[os.write(file, rest[:_READY_BYTES]) :]
+        except BlockingIOError:  # a terminal is ready also where it has too little room for the next character
+            await CLOCK.sleep(_RETRY_S)
 
 
-def _may_wait_forever(file: int) -> bool:
+def may_wait_forever(file: int) -> bool:
+    """Whether the other end may never read or write, so that no thread should wait for it."""
     kind = os.fstat(file).st_mode
     return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or os.isatty(file)
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import tty
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,9 +21,9 @@ def pipe(tmp_path: Path) -> Path:
     return tmp_path / "pipe"
 
 
-async def send(path: Path | str) -> None:
+async def send(path: Path | str, content: bytes = CONTENT) -> None:
     async with special_file.opened(str(path)) as sink:
-        await standard_streams.write(sink, CONTENT)
+        await standard_streams.write(sink, content)
 
 
 def test_what_is_special(pipe: Path, tmp_path: Path) -> None:
@@ -57,6 +58,22 @@ async def test_waiting_for_a_reader_can_be_interrupted(pipe: Path) -> None:
 async def test_waiting_for_a_reader_that_stopped_can_be_interrupted(pipe: Path) -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(send(pipe), 0.05)
+
+
+async def test_waiting_for_a_terminal_can_be_interrupted() -> None:
+    """It is ready for less than a write brings, and the event loop waited for the rest."""
+    master, terminal = os.openpty()
+    with open(master, "rb"), open(terminal, "wb"), pytest.raises(TimeoutError):
+        await asyncio.wait_for(send(os.ttyname(terminal), b"x\n" * (1 << 19)), 0.5)
+
+
+async def test_a_terminal_gets_everything() -> None:
+    master, terminal = os.openpty()
+    tty.setraw(terminal)
+    with open(master, "rb") as reader, open(terminal, "wb"):
+        sending = asyncio.create_task(send(os.ttyname(terminal)))
+        assert await asyncio.to_thread(reader.read, len(CONTENT)) == CONTENT
+        await sending
 
 
 async def test_what_takes_no_bytes_is_named(tmp_path: Path) -> None:
