@@ -48,13 +48,13 @@ async def supervise(command: Sequence[str], point: str, ready: Callable[[], None
             return status
         was_dead = b"ready" in said or (was_dead and not said)  # unless somebody has unmounted it
         if was_dead and _is_gone(point):
-            return 0
+            return status
         _LOG.error("the process behind the mount has ended: it is started again", status=status, mountpoint=point)
         crashes = 0 if clock.monotonic() - began > _STABLE_S else crashes + 1
         if await _stopped_within(_BACKOFF.limit_s(crashes), stop, clock):
             return status
         if was_dead and _is_gone(point):
-            return 0
+            return status
 
 
 def _is_gone(point: str) -> bool:
