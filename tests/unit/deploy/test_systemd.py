@@ -68,6 +68,12 @@ def test_every_unit_is_looked_at() -> None:
     assert {unit.name for unit in UNITS.glob("*.service")} == {*SERVICES, BACKUP}
 
 
+@pytest.mark.parametrize("unit", [*SERVICES[1:], BACKUP])
+def test_the_manager_stops_last(unit: str) -> None:
+    """systemd stops units in the reverse order of their start."""
+    assert re.search(r"^After=.*\bthreefs-manager\.service\b", (UNITS / unit).read_text(), re.MULTILINE)
+
+
 def test_the_backup_goes_to_a_disk_of_its_own() -> None:
     """Without it systemd would make the directory, on the disk whose loss it is made for."""
     text = (UNITS / BACKUP).read_text()
