@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from threefs.errors import LimitExceeded
+from threefs.rpc import rows
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import backup_pb2, common_pb2, manager_pb2, meta_pb2, storage_pb2
 
@@ -14,11 +14,9 @@ Req = TypeVar("Req", bound=Message)
 Rep = TypeVar("Rep", bound=Message)
 
 _BODY_BYTES = 1 << 20  # of a request, unless its method says otherwise
-_LARGE_BODY_BYTES = 8 << 20  # with paths of thousands of files, or the disks of a large cluster
+_LARGE_BODY_BYTES = 8 << 20  # paths of thousands of files, the disks of a large cluster, thousands of pieces
 #: Messages and texts within a request. Without a bound, parsing them would hold up the loop for seconds.
 _MAX_ROWS = 1 << 16
-_LENGTH_DELIMITED = 2
-_LENGTH_DELIMITED_TYPES = (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _ROW_BYTES = 256  # that one of them takes at most when it is parsed; in the body it may take two
 
 
@@ -33,7 +31,7 @@ class Method(Generic[Req, Rep]):
     reply: type[Rep]
     traffic: TrafficClass = TrafficClass.METADATA  # of its calls, unless the caller says otherwise
     body_bytes: int = _BODY_BYTES  # the largest body of a request
-    row_tags: bytes = b""  # see `_row_tags`
+    row_tags: bytes = b""  # see `rows.row_tags`
 
     def request_bytes(self, body: bytes) -> int:
         """How much memory a request takes at most when it is parsed. Raises LimitExceeded if it should not be."""
@@ -41,10 +39,13 @@ class Method(Generic[Req, Rep]):
             raise LimitExceeded(f"a request of {self} of {len(body)} bytes exceeds the limit of {self.body_bytes}")
         if not self.row_tags:
             return len(body)
-        rows = len(body) - len(body.translate(None, self.row_tags))  # bytes that are such tags
-        if rows > _MAX_ROWS:
-            raise LimitExceeded(f"a request of {self} with {rows} rows exceeds the limit of {_MAX_ROWS}")
-        return len(body) + rows * _ROW_BYTES
+        found = rows.most_rows(body, self.row_tags)
+        count = found if found <= _MAX_ROWS else rows.count_fields(self.request, body, _MAX_ROWS)
+        if count is None:
+            raise LimitExceeded(
+                f"a request of {self} with more than {_MAX_ROWS} fields exceeds the limit, or is broken"
+            )
+        return len(body) + count * _ROW_BYTES
 
     def __str__(self) -> str:
         return f"{self.service.rpartition('.')[2]}.{self.name}"
@@ -63,29 +64,8 @@ def _method(
     found = owner.methods_by_name[name]
     assert found.input_type is request.DESCRIPTOR and found.output_type is reply.DESCRIPTOR, found.full_name
     number = found.GetOptions().Extensions[common_pb2.number]
-    tags = bytes(sorted(_row_tags(request.DESCRIPTOR, set())))
+    tags = rows.row_tags(request)
     return Method(owner.full_name, name, number, request, reply, traffic, body_bytes, tags)
-
-
-def _row_tags(message: Descriptor, seen: set[Descriptor]) -> set[int]:
-    """The bytes with which a row may begin: a message or text of a repeated field, at any depth. The number of such
-    bytes in a body is at least that of its rows, and costs nothing to find out.
-
-    A tag is a varint of the number of the field and its wire type, which may be longer than it has to be.
-    """
-    if message in seen:
-        return set()
-    seen.add(message)
-    found: set[int] = set()
-    for field in message.fields:
-        if field.message_type is not None:
-            found |= _row_tags(field.message_type, seen)
-        if field.is_repeated and field.type in _LENGTH_DELIMITED_TYPES:
-            tag = field.number << 3 | _LENGTH_DELIMITED
-            found.add(tag & 0x7F | 0x80)
-            if tag < 0x80:
-                found.add(tag)
-    return found
 
 
 _M, _F, _S = manager_pb2, meta_pb2, storage_pb2
@@ -160,7 +140,7 @@ PRECREATE = _method(_F, "Meta", "Precreate", _F.PrecreateRequest, _F.PrecreateRe
 PUBLISH = _method(_F, "Meta", "Publish", _F.PublishRequest, _F.InodeReply)
 
 READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply, _DATA)
-WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply, _DATA)
+WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply, _DATA, _LARGE_BODY_BYTES)
 QUERY_VERSION = _method(_S, "Storage", "QueryVersion", _S.QueryVersionRequest, _S.QueryVersionReply, _REPLICATION)
 LAST_CHUNK = _method(_S, "Storage", "LastChunk", _S.LastChunkRequest, _S.LastChunkReply, _DATA)
 LIST_CHUNKS = _method(_S, "Storage", "ListChunks", _S.ListChunksRequest, _S.ListChunksReply, _DATA)
@@ -168,7 +148,9 @@ SPACE_INFO = _method(_S, "Storage", "SpaceInfo", _S.SpaceInfoRequest, _S.SpaceIn
 INVENTORY = _method(_S, "Storage", "Inventory", _S.InventoryRequest, _S.InventoryReply, _BACKGROUND)
 SYNC_DONE = _method(_S, "Storage", "SyncDone", _S.SyncDoneRequest, _S.SyncDoneReply, _BACKGROUND)
 FETCH_CHUNK = _method(_S, "Storage", "FetchChunk", _S.FetchChunkRequest, _S.FetchChunkReply, _BACKGROUND)
-STAGE_AHEAD = _method(_S, "Storage", "StageAhead", _S.StageAheadRequest, _S.StageAheadReply, _REPLICATION)
+STAGE_AHEAD = _method(
+    _S, "Storage", "StageAhead", _S.StageAheadRequest, _S.StageAheadReply, _REPLICATION, _LARGE_BODY_BYTES
+)
 FORWARD_STAGED = _method(_S, "Storage", "ForwardStaged", _S.ForwardStagedRequest, _S.ChunkWriteResult, _REPLICATION)
 FORWARD_VERSIONS = _method(
     _S, "Storage", "ForwardVersions", _S.ForwardVersionsRequest, _S.ForwardVersionsReply, _REPLICATION

@@ -2,12 +2,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from threefs.checksums import crc32c
+from threefs.cluster.chunk_client import ChunkLimits
 from threefs.cluster.chunk_update import ChunkUpdate, cut, join
 from threefs.ids import ChainId, ChunkId, InodeId
+from threefs.layout import MAX_CHUNK_BYTES
+from threefs.rpc import methods
 from threefs.wire import storage_pb2 as pb
 
 CHUNK_BYTES = 200
@@ -94,3 +98,25 @@ def test_rows_are_cut_in_their_order_where_a_request_would_become_too_large(
     assert all(0 < len(part) <= most_rows and (sum(part) <= most_bytes or len(part) == 1) for part in parts)
     for part, after in pairwise(parts):
         assert len(part) == most_rows or sum(part) + after[0] > most_bytes, "it is cut only there"
+
+
+@pytest.mark.parametrize("size", [10, 32, 98])
+def test_the_largest_request_that_is_cut_is_one_that_services_take(size: int) -> None:
+    """Pieces of 10 or 98 bytes looked like rows, and bodies of more than 1 MiB were refused: the writes failed."""
+    limits = ChunkLimits()
+    begin = MAX_CHUNK_BYTES - 512 * size  # the longest offsets
+    near = [update(begin + number * 2 * size, bytes(size)) for number in range(257)]
+    joined = join(near, lambda chain: True)[0].update
+    row = pb.ChunkWrite(
+        target=3,
+        chain_version=2,
+        kind=joined.kind,
+        offset=begin,
+        length=joined.length,
+        checksum=5,
+        pieces=joined.pieces,
+    )
+    row.chunk.inode, row.identity.client, row.identity.seq = 1 << 40, b"c" * 16, 1 << 40
+    part = next(cut([row] * 2000, lambda row: row.length, limits.request_bytes, limits.request_rows))
+    for method in methods.WRITE, methods.STAGE_AHEAD:
+        assert method.request_bytes(method.request(writes=part).SerializeToString()) < 16 << 20

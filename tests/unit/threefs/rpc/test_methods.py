@@ -53,11 +53,17 @@ def test_ordinary_requests_count_little_more_than_they_are_long() -> None:
 
 
 def test_what_should_not_be_parsed_is_refused() -> None:
-    with pytest.raises(LimitExceeded, match="with 70000 rows"):
+    with pytest.raises(LimitExceeded, match="with more than 65536 fields"):
         methods.BATCH.request_bytes(b"\x12\0" * 70_000)
     with pytest.raises(LimitExceeded, match=r"Meta\.Stat of 1048577 bytes"):
         methods.STAT.request_bytes(bytes((1 << 20) + 1))
     assert methods.BATCH_STAT.request_bytes(bytes(4096 * 1024)), "thousands of long paths"
+
+
+def test_letters_that_look_like_rows_are_no_rows() -> None:
+    """In UTF-8 the second byte of this letter is a tag of Meta.BatchStat."""
+    body = meta_pb2.BatchStatRequest(paths=["К".encode() * 1000] * 100).SerializeToString()
+    assert methods.BATCH_STAT.request_bytes(body) < len(body) + (1 << 16)
 
 
 def test_the_disks_of_a_large_cluster_fit_in_a_request() -> None:
