@@ -111,13 +111,14 @@ class ConnectionReaper:
         self._limits = limits
         self._checked_at: float | None = None
         self._slow: list[Peer] = []  # at the last check; only a check changes the rates
+        self._leaving: Peer | None = None  # it was evicted since then, and may not have given its memory back yet
 
     def check(self, now: float) -> None:
         """To be called every CHECK_INTERVAL_S."""
         elapsed_s = CHECK_INTERVAL_S if self._checked_at is None else max(now - self._checked_at, 0.001)
         was_suspended = self.is_late(now)
         self._checked_at = now
-        self._slow = []
+        self._slow, self._leaving = [], None
         for peer in list(self._peers):
             if was_suspended:
                 peer.evict(_end_by_suspension(peer, elapsed_s))
@@ -137,11 +138,15 @@ class ConnectionReaper:
 
     def free_memory(self) -> bool:
         """Evict the peer that will hold its memory for the longest time. False: every peer makes progress. It is called
-        for each call that finds no memory, so it must not look at all peers."""
+        for each call that finds no memory, so it must not look at all peers, and evicts no other one before the memory
+        of the last one is free: it is told why, and its connection closes in the next step of the loop."""
+        if self._leaving is not None and _holds_memory(self._leaving):
+            return True
         slowest = max(self._slow, key=_hold_s, default=None)
         if slowest is None or _hold_s(slowest) < _SLOW_S:
             return False
         self._slow.remove(slowest)
+        self._leaving = slowest
         slowest.evict(
             ConnectionLost(
                 "this service needs the memory of this connection for others, because it makes hardly any progress"
@@ -185,6 +190,8 @@ def _end_by_suspension(peer: Peer, suspended_s: float) -> ThreefsError:
 def _hold_s(peer: Peer) -> float:
     """For how many seconds the peer will still hold memory, at its present rate; 0 while the rate is unknown."""
     progress = peer.progress
-    if not (peer.queued_bytes or peer.expected_bytes):
-        return 0.0
-    return max(progress.sending_s, progress.receiving_s)
+    return max(progress.sending_s, progress.receiving_s) if _holds_memory(peer) else 0.0
+
+
+def _holds_memory(peer: Peer) -> bool:
+    return bool(peer.queued_bytes or peer.expected_bytes)

@@ -98,7 +98,37 @@ def test_without_room_the_slowest_peer_is_disconnected_and_no_quick_one() -> Non
         reaper.check(float(second))
     assert reaper.free_memory() and slow.end is not None and quick.end is None and small.end is None
     peers.remove(slow)
+    slow.queued_bytes = 0
     assert not reaper.free_memory()
+
+
+def test_no_further_peer_is_disconnected_before_the_memory_of_the_last_one_is_free() -> None:
+    """A peer that sends gives its memory back in the next step of the loop. Each request of that step evicted one."""
+    peers = [FakePeer() for _ in range(3)]
+    reaper = ConnectionReaper(peers, LIMITS)
+    for peer in peers:
+        peer.expected_bytes, peer.busy = 64 * MIB, True
+    for second in range(1, 4):
+        for peer in peers:
+            peer.received_bytes += 100_000
+            peer.expected_bytes -= 100_000
+        reaper.check(float(second))
+    assert all(reaper.free_memory() for _ in range(8))
+    (gone,) = (peer for peer in peers if peer.end is not None)
+    gone.expected_bytes = 0
+    assert reaper.free_memory() and sum(peer.end is not None for peer in peers) == 2, "it was not enough"
+
+
+def test_a_peer_that_does_not_leave_is_disconnected_again_after_the_next_check() -> None:
+    peer = FakePeer()
+    peer.expected_bytes = 64 * MIB
+    reaper = ConnectionReaper([peer], LIMITS)
+    after(reaper, peer, 2, received=100_000)
+    assert reaper.free_memory()
+    peer.end = None
+    assert reaper.free_memory() and peer.end is None
+    after(reaper, peer, 1, received=100_000, begin=2)
+    assert reaper.free_memory() and peer.end is not None
 
 
 def test_a_lack_of_memory_costs_the_same_however_many_peers_there_are() -> None:
