@@ -52,28 +52,39 @@ class BodyBudget:
     sender. A small one never waits, or a busy process would not answer a probe (`ConnectionPool.probe`), and count as
     one that cannot be reached: a connection has as many bytes in any case, to receive into.
 
-    A quarter is for bodies of ordinary requests: large ones, which may come slowly, would keep them waiting.
+    A quarter is for bodies of ordinary requests: large ones, which may come slowly, would keep them waiting. What these
+    have within their quarter takes no room from large ones.
 
     `free_memory` is called to evict a peer that holds much of the budget and makes no progress.
     """
 
-    __slots__ = ("_free_memory", "_most_bytes", "bytes")
+    __slots__ = ("_free_memory", "_large_bytes", "_most_bytes", "bytes")
 
     def __init__(self, most_bytes: int, free_memory: Callable[[], object] = lambda: None) -> None:
-        self.bytes = 0
+        self.bytes = self._large_bytes = 0
         self._most_bytes = most_bytes
         self._free_memory = free_memory
 
     def take(self, size: int) -> bool:
         """False: the budget has no room for `size` bytes now. A body larger than the whole budget is received alone."""
-        most = self._most_bytes if size <= _SMALL_BYTES else self._most_bytes - self._most_bytes // 4
-        if self.bytes and self.bytes + size > most and size > PROBE_BYTES:
+        if size > PROBE_BYTES and not self._has_room(size):
             self._free_memory()
-            if self.bytes and self.bytes + size > most:
+            if not self._has_room(size):
                 return False
-        self.bytes += size
+        self._count(size, size)
         return True
 
     def give(self, size: int) -> None:
         """A body is complete, or will never be."""
-        self.bytes -= size
+        self._count(size, -size)
+
+    def _has_room(self, size: int) -> bool:
+        large = self._large_bytes
+        if size > _SMALL_BYTES and large and large + size > self._most_bytes - self._most_bytes // 4:
+            return False
+        return not self.bytes or self.bytes + size <= self._most_bytes
+
+    def _count(self, size: int, change: int) -> None:
+        self.bytes += change
+        if size > _SMALL_BYTES:
+            self._large_bytes += change

@@ -40,6 +40,15 @@ def test_large_bodies_leave_room_for_those_of_ordinary_requests() -> None:
     assert begun == 12 and room.take(30 * KIB) and room.take(256 * KIB)
 
 
+def test_small_bodies_take_no_room_from_large_ones_within_their_share() -> None:
+    room = BodyBudget(128 << 20)
+    for _ in range(128):
+        assert room.take(256 * KIB)
+    assert [room.take(8 << 20) for _ in range(13)] == [True] * 12 + [False]
+    room.give(8 << 20)
+    assert room.take(8 << 20) and not room.take(256 * KIB)
+
+
 def test_room_that_another_process_gives_up_is_taken_at_once() -> None:
     room = BodyBudget(100 * KIB, lambda: room.give(70 * KIB))
     assert room.take(70 * KIB) and room.take(50 * KIB) and room.bytes == 50 * KIB
