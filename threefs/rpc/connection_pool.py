@@ -192,7 +192,7 @@ class ConnectionPool:
         `traffic` is the class of the call, by default that of its method.
 
         If the service has closed the idle connection in that moment, it has not begun the call, so it is repeated once.
-        Raises Unavailable if the time is over before there is a connection.
+        Raises Unavailable if the time is over before the call can be sent.
         """
         deadline = self._clock.monotonic() + timeout_s
         again = False
@@ -201,7 +201,7 @@ class ConnectionPool:
         while True:
             left = deadline - self._clock.monotonic()
             if left <= 0:
-                raise Unavailable(f"the time of {method} was over before there was a connection to {address}")
+                raise Unavailable(f"the time of {method} was over before it could be sent to {address}")
             try:
                 return await connection.call(
                     method, request, timeout_s=left, payload=payload, sink=sink, request_id=request_id, hops=hops

@@ -115,9 +115,11 @@ async def test_a_call_whose_time_is_over_before_there_is_a_connection_is_not_sen
         server.serve(SPACE_INFO, counted)
         clock = SteppedClock(step_s=3.0)  # between any two looks
         peers = ConnectionPool(RealNet(), identity(), clock=clock)
-        with pytest.raises(Unavailable, match="over before there was a connection"):
+        with pytest.raises(Unavailable, match="over before it could be sent"):
             await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=2.0)
         connection = await peers.connect(address, 5, SPACE_INFO.traffic)
+        with pytest.raises(Unavailable, match="over before it could be sent"):
+            await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=0)
         await connection.ping(5)
         assert not asked
         await peers.close()
