@@ -57,6 +57,7 @@ class FrameStream:
         self._most_queued_bytes = self._room_bytes = most_queued_bytes
         self._paused = self._pause_is_timed = False  # timed: for a time
         self._turns = turns
+        self.goes_first = True  # among those that wait for their turn
         self._read_to_end = read_to_end
         self.closed = False
         self._stream = stream
@@ -287,7 +288,7 @@ class FrameStream:
         """Receive frames. With `again`, the ring may still hold some."""
         turns = self._turns
         if turns is not None and not turns.begin():
-            self._pause_for_a_time(turns.wait)
+            self._pause_for_a_time(partial(turns.wait, first=self.goes_first))
             return
         self._flushing = True  # messages that are sent from here on go out below
         try:
@@ -393,7 +394,7 @@ class FrameStream:
                 self._begin(header, body)
                 turns = self._turns
                 if turns is not None and self._start != self._end and not self._destinations and turns.is_over():
-                    self._pause_for_a_time(turns.wait)
+                    self._pause_for_a_time(partial(turns.wait, first=self.goes_first))
                     return
             elif not self._has_room(header.body_bytes):
                 return

@@ -350,7 +350,7 @@ class ServerConnection:
         self.server.check_place(is_service=handshake.is_of_service(body))  # by its own word, until it has proven it
         hello, answer = self._handshake.take(body, self.server.identity)
         if hello is not None:
-            self._is_service = hello.program in handshake.SERVICES
+            self._is_service = self.stream.goes_first = hello.program in handshake.SERVICES
             self.server.identified(self, is_service=self._is_service)
             self.hello = hello
             self._hello_timer.cancel()

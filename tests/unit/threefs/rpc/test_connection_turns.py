@@ -15,9 +15,9 @@ class Work:
         self.turns = Turns(lambda: self.now)
         self.done: list[str] = []
 
-    def take(self, name: str, seconds: float = 0.008) -> None:
+    def take(self, name: str, seconds: float = 0.008, *, first: bool = False) -> None:
         if not self.turns.begin():
-            self.turns.wait(lambda: self.take(name, seconds))
+            self.turns.wait(lambda: self.take(name, seconds, first=first), first=first)
             return
         self.now += seconds
         self.done.append(name)
@@ -43,6 +43,18 @@ async def test_who_waits_comes_before_who_comes_later() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert work.done == [*"abcdefg", "late"]
+
+
+async def test_those_that_go_first_get_every_other_turn() -> None:
+    """A HELLO, or a heartbeat, waited for hundreds of busy connections."""
+    work = Work()
+    for name in "abcdefgh":
+        work.take(name)
+    for name in "ABCDEFG":
+        work.take(name, first=True)
+    while len(work.done) < 15:
+        await asyncio.sleep(0)
+    assert "".join(work.done) == "abcAdBeCfDgEhFG"
 
 
 async def test_a_turn_is_over_after_a_while_and_work_that_takes_no_time_never_waits() -> None:

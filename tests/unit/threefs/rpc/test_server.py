@@ -166,6 +166,9 @@ async def test_a_server_with_many_busy_peers_gets_to_its_own_calls(loop: str) ->
             before = taken
             await own_calls.call(idle_address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=60)
             assert taken - before < 600, "a call takes some steps of the loop, each with 20 to 25 calls of others"
+        before = taken
+        await (await peers.enter_async_context(RawPeer(address))).greet()
+        assert taken - before < 600, "a newcomer does not wait for the turns of 200 peers, each with 5 calls"
         while taken < 200 * 100:
             await asyncio.sleep(0)
         await flooded.stop(1)
