@@ -382,7 +382,9 @@ class AsyncFile:
                     await self.handle.write(offset, memoryview(data))
                     sent = len(data)
             finally:
-                if sent < len(data):
+                if not sent and not self._write_buffer:  # nothing is copied: maybe there is no memory for that
+                    self._write_buffer.put_back(offset, data)
+                elif sent < len(data):
                     self._write_buffer.append(offset + sent, data[sent:])  # for a later flush
 
     async def flush(self) -> None:

@@ -146,6 +146,8 @@ class StorageNode:
         self._cluster.on_configuration = self._configuration.adopt
         routing = self._cluster.routing  # for both: the next one may lack a target whose store is open by then
         self._kept_routing.check(routing)
+        self._cluster.keep = self._hear
+        await self._hear(routing)
         await self.targets.open(routing, is_own_disk=self._kept_routing.is_own())
         await self.targets.unnamed.find(self._kept_routing.own_targets(), routing)
         self._cluster.keep = self._set_aside_unknown
@@ -165,6 +167,10 @@ class StorageNode:
         self._background.start("presence", self._stay_present())
         self._background.start("stray stores", self._look_for_strays())
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
+
+    async def _hear(self, routing: Routing) -> None:
+        """While the stores are opened, which takes long: an administrator may take their disk out of service."""
+        self.targets.hear(routing)
 
     async def _set_aside_unknown(self, routing: Routing) -> None:
         """While this process waits to be registered: the stores were opened by the routing of a manager that may have

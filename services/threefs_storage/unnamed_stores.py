@@ -10,6 +10,7 @@ from pathlib import Path
 
 import structlog
 
+from threefs.cluster import kept_routing
 from threefs.env.clock import Clock
 from threefs.env.disk import Disk
 from threefs.errors import Corrupt, ThreefsError
@@ -61,14 +62,16 @@ class UnnamedStores:
 
     async def read_again(self, routing: Routing) -> None:
         """Try those again that could not be read: a restored manager waits for what they keep. Nobody repairs a damaged
-        one under a process that runs. One that was moved away is given up."""
+        one under a process that runs. One that was moved away is given up, unless its disk was."""
         now = self._clock.monotonic()
         waiting = [target for target in self._unread if target not in routing.targets]
         with contextlib.suppress(ThreefsError):  # the disk may answer next time
-            present = await self._present(waiting)
+            names = await self._disk.list_directory(self._directory) if waiting else ()
             for target in waiting:
-                if target not in present:
-                    self.discard(target)
+                if self._place(target).name not in names:
+                    if kept_routing.NAME in names:
+                        _LOG.warning("a store that could not be read is not on the disk any more", target=target)
+                        self.discard(target)
                 elif not self._rests.holds(target, now) and not isinstance(self._errors.get(target), Corrupt):
                     await self._read(target)
 
@@ -103,11 +106,17 @@ class UnnamedStores:
     async def tell(self, routing: Routing) -> None:
         """Store in them that their chain goes on without them, as in those that were open. The manager that is restored
         next asks what they know of it, and may know their targets and none that has served since."""
-        for target_id, store in list(self._found.items()):
+        try:
+            present = await self._present([target for target, store in self._found.items() if _names_itself(store)])
+        except ThreefsError as error:
+            _LOG.warning("stores that the routing does not name cannot be told", error=str(error))
+            return
+        for target_id in present:
+            store = self._found[target_id]
             chain_id = ChainId(store.kept.chain.chain_id)
             chain = routing.chains.get(chain_id)
             is_newer = chain is not None and chain.version > store.kept.chain.version
-            if not is_newer or not _names_itself(store) or target_id in routing.targets:
+            if not is_newer or target_id in routing.targets:
                 continue
             try:
                 engine = await self._open_engine(self._place(target_id))

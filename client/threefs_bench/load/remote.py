@@ -185,8 +185,7 @@ class LoadServer:
                 self._runner.stop()
             elif fields.get("release") and self._snapshot.ready:
                 self._runner.release()
-        if fields.get("leave"):
-            self._left = True
+        self._left = bool(fields.get("leave"))  # one that was silent may come back for its figures
         answer: Fields = {"snapshot": self._snapshot.as_json(), "done": self._runner is None, "failure": self._failure}
         if self._outcome is not None:
             answer |= {"entries": len(self._outcome[0]), "services": self._outcome[1].services}

@@ -32,6 +32,7 @@ async def outlast_reopening(work: Callable[[], Awaitable[T]], clock: Clock) -> T
             return await work()
         except (Unavailable, MaybeCommitted, Throttled) as error:
             if isinstance(error, Throttled) or isinstance(error.__cause__, Throttled):
+                deadline = clock.monotonic() + _OPENING_S  # what follows this is another failure
                 if str(error) != last_error:
                     last_error = str(error)
                     _LOG.warning("waiting until the store takes changes", error=last_error)

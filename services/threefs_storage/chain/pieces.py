@@ -88,9 +88,10 @@ async def _lay(
 
 def pieces_of(write: pb.ChunkWrite) -> list[tuple[int, int]]:
     """Offset and length of each piece. Raises InvalidArgument."""
-    pieces = list(zip(write.pieces[::2], write.pieces[1::2], strict=False))
-    if not 0 < len(pieces) <= MOST_PIECES or len(write.pieces) % 2:
-        raise InvalidArgument(f"{len(write.pieces)} numbers are not offset and length of 1 to {MOST_PIECES} pieces")
+    numbers = len(write.pieces)  # any: the request may be large
+    if not 0 < numbers <= 2 * MOST_PIECES or numbers % 2:
+        raise InvalidArgument(f"{numbers} numbers are not offset and length of 1 to {MOST_PIECES} pieces")
+    pieces = list(zip(write.pieces[::2], write.pieces[1::2], strict=True))
     if any(offset + length > following for (offset, length), (following, _) in pairwise(pieces)):
         raise InvalidArgument("the pieces of a write overlap, or are not in their order")
     if not all(length for _, length in pieces) or sum(length for _, length in pieces) != write.length:

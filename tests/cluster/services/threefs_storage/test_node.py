@@ -13,6 +13,7 @@ from threefs_storage import node as storage_node
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.node import StorageNode
 from threefs_storage.settings import Settings
+from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import until
 from tests.harness.rpc import identity
@@ -325,5 +326,27 @@ async def test_a_routing_is_heard_of_while_stores_are_being_opened(tmp_path: Pat
             await bench.manager.hold_targets(pb.HoldTargetsRequest(targets=[101], hold=pb.HOLD_FORCED))
             await until(lambda: one.targets._heard.is_out_of_service(TargetId(101)))
         await until(lambda: one.targets.get(101).is_out_of_service)
+        await one.stop()
+        await two.stop()
+
+
+async def test_a_routing_is_heard_of_while_stores_are_opened_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damaged tables are mostly found there, one store after the other."""
+    async with Bench(tmp_path) as bench:
+        one, two = await bench.node(1), await bench.node(2)
+        await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
+        await one.stop()
+        at_once = Targets.open
+
+        async def slowly(targets: Targets, routing: Routing, *, is_own_disk: bool = False) -> None:
+            await bench.manager.hold_targets(pb.HoldTargetsRequest(targets=[101], hold=pb.HOLD_FORCED))
+            await until(lambda: targets._heard.is_out_of_service(TargetId(101)))
+            await at_once(targets, routing, is_own_disk=is_own_disk)
+
+        monkeypatch.setattr(Targets, "open", slowly)
+        one = await bench.node(1)
+        assert one.targets.get(101).is_out_of_service
         await one.stop()
         await two.stop()

@@ -12,6 +12,7 @@ from threefs_storage.targets import Targets
 
 from tests.cluster.services.threefs_storage.test_unopened_stores import BUSY, LASTSRV, refusing, routing_of
 from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chain_of, target_of
+from threefs.cluster import kept_routing
 from threefs.env.disk import RealDisk
 from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
@@ -141,6 +142,15 @@ async def test_one_is_closed_also_if_the_telling_is_cut_short(tmp_path: Path, mo
         assert targets.unnamed.untold == []
 
 
+async def test_one_that_was_moved_away_is_not_made_anew_to_be_told(tmp_path: Path) -> None:
+    await closed_stores(tmp_path)
+    async with refusing(tmp_path, {}) as (targets, _):
+        await targets.unnamed.find([TargetId(101)], without_target_101())
+        (tmp_path / "target-101").rename(tmp_path / "elsewhere")
+        await targets.unnamed.tell(without_target_101())
+        assert not (tmp_path / "target-101").exists()
+
+
 async def closed_stores(directory: Path) -> None:
     """Those of targets 101 and 102, which keep versions of their chains."""
     async with refusing(directory, {}) as (targets, _):
@@ -193,21 +203,24 @@ async def test_one_whose_reading_fails_slowly_is_tried_seldom(tmp_path: Path) ->
         await targets.close()
 
 
-@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("gone", ["nothing", "store", "disk"])
 async def test_one_that_is_damaged_is_not_tried_again_and_one_that_is_gone_is_forgotten(
-    gone: bool, tmp_path: Path
+    gone: str, tmp_path: Path
 ) -> None:
-    """An administrator who gives it up moves it away: no restored manager waits for it any more."""
+    """An administrator who gives it up moves it away: no restored manager waits for it any more. A disk that is away
+    for a moment, with all that it has, gives up nothing."""
     await closed_stores(tmp_path)
     async with refusing(tmp_path, {BUSY: Corrupt("the table is damaged")}) as (targets, refusals):
         await targets.open(KNOWN)
         await targets.unnamed.find([BUSY], KNOWN)
         refusals.errors.clear()
-        if gone:
+        if gone != "disk":
+            (tmp_path / kept_routing.NAME).touch()
+        if gone != "nothing":
             (tmp_path / "target-102").rename(tmp_path / "elsewhere")
         await targets.unnamed.read_again(KNOWN)
-        assert list(targets.unnamed) == ([] if gone else [pb.Store(target_id=BUSY)])
-        assert (BUSY in targets.held) == (not gone) and refusals.tries.count(BUSY) == 1
+        assert list(targets.unnamed) == ([] if gone == "store" else [pb.Store(target_id=BUSY)])
+        assert (BUSY in targets.held) == (gone != "store") and refusals.tries.count(BUSY) == 1
         await targets.close()
 
 

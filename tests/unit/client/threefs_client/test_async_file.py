@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.data import handles
-from threefs_client.data.dirty_extents import DirtyExtents
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
@@ -200,28 +199,6 @@ def test_what_could_not_be_sent_is_not_forgotten() -> None:
             await file.flush()
         await file.close()
         assert await fs.read_file("/a") == b"abc"
-
-    play(scene)
-
-
-def test_small_writes_that_there_is_no_memory_to_hand_over_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were gone, with their share of `max_dirty_bytes`, and the close said that everything is stored."""
-
-    def fail(*_: object) -> None:
-        raise MemoryError
-
-    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
-        file = await fs.open("/a", "wb")
-        await file.write(b"a" * 1000)
-        with monkeypatch.context() as patched:
-            patched.setattr(DirtyExtents, "add", fail)
-            with pytest.raises(MemoryError):
-                await file.write(b"b" * (1 << 20))
-        assert files.context.write_budget.used_bytes == 0 and file.tell() == 1000
-        assert await file.write(b"b" * (1 << 20)) == 1 << 20
-        await file.close()
-        assert await fs.read_file("/a") == b"a" * 1000 + b"b" * (1 << 20)
-        assert files.context.write_budget.used_bytes == 0
 
     play(scene)
 

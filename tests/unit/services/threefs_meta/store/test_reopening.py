@@ -22,7 +22,8 @@ async def test_a_store_that_takes_no_changes_is_waited_for_as_long_as_it_takes()
     """Each start left one more process of PostgreSQL waiting for the standby."""
     maybe = MaybeCommitted("a standby is away")
     maybe.__cause__ = throttled = Throttled("a standby is away")
-    errors: list[ThreefsError] = [throttled] * 1000 + [maybe] * 1000
+    # Then it comes and goes: a commit is sent, and waits.
+    errors: list[ThreefsError] = [MaybeCommitted("no answer"), *[throttled] * 1000, *[maybe] * 1000]
 
     async def work() -> str:
         if errors:

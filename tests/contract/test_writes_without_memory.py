@@ -1,0 +1,62 @@
+"""A program's small writes when there is no memory to send them on: they stay in the buffer of the file."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.data.dirty_extents import DirtyExtents
+from threefs_client.data.write_buffer import WriteBuffer
+
+from tests.harness.memory_cluster import MemoryFiles
+from tests.harness.virtual_time import run_virtual
+
+
+def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
+    files = MemoryFiles()
+
+    async def run() -> None:
+        await scene(files, AsyncFileSystem(files.context))
+
+    run_virtual(run())
+
+
+def test_small_writes_that_there_is_no_memory_to_hand_over_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were gone, with their share of `max_dirty_bytes`, and the close said that everything is stored."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "wb")
+        await file.write(b"a" * 1000)
+        with monkeypatch.context() as patched:
+            patched.setattr(DirtyExtents, "add", fail)
+            with pytest.raises(MemoryError):
+                await file.write(b"b" * (1 << 20))
+        assert files.context.write_budget.used_bytes == 0 and file.tell() == 1000
+        assert await file.write(b"b" * (1 << 20)) == 1 << 20
+        await file.close()
+        assert await fs.read_file("/a") == b"a" * 1000 + b"b" * (1 << 20)
+        assert files.context.write_budget.used_bytes == 0
+
+    play(scene)
+
+
+def test_small_writes_that_there_is_no_memory_to_flush_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go back without a copy: the copy failed as well, and the next flush said that everything is stored."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "wb")
+        await file.write(b"abc")
+        with monkeypatch.context() as patched:
+            patched.setattr(file.handle, "write", fail)
+            patched.setattr(WriteBuffer, "append", fail)
+            with pytest.raises(MemoryError):
+                await file.flush()
+        await file.close()
+        assert await fs.read_file("/a") == b"abc"
+
+    play(scene)
