@@ -1,6 +1,8 @@
 """The program `threefs`."""
 
 import errno
+import os
+import sys
 from typing import Any, NoReturn
 
 import click
@@ -49,8 +51,19 @@ class Commands(click.Group):
 def _raise_in_one_line(error: OSError) -> NoReturn:
     if error.errno == errno.EPIPE:
         raise error  # the reader of our output has closed the pipe: click ends quietly
+    _give_up_output()
     where = f"{error.filename}: " if error.filename else ""
     raise click.ClickException(printable(f"{where}{error.strerror or error}")) from None
+
+
+def _give_up_output() -> None:
+    """What cannot be written now would be tried again at the exit, which would tell it a second time."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 class _Unusable(click.ClickException):

@@ -1,4 +1,5 @@
 import errno
+import os
 import subprocess
 import sys
 
@@ -109,9 +110,12 @@ def test_an_error_is_one_line(error: BaseException, code: int, said: str) -> Non
     assert result.stderr.lstrip("\n").startswith(said) and result.stderr.strip().count("\n") == 0
 
 
-def test_help_that_cannot_be_printed_is_an_error_in_one_line() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_help_that_cannot_be_printed_is_an_error_in_one_line(unbuffered: str) -> None:
+    """What was buffered was tried again at the exit, and told a second time."""
+    words, env = [sys.executable, "-m", "threefs_cli", "--help"], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "threefs_cli", "--help"], stdout=full, stderr=subprocess.PIPE)
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, env=env)
     assert (done.returncode, done.stderr) == (1, b"Error: No space left on device\n")
 
 
