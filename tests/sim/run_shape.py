@@ -229,7 +229,8 @@ def _scarce(dice: SeededRandom, size: Size, load: Load, share: float) -> tuple[S
             size,
             connections=_connections(size),
             process_bytes=(2 + dice.below(3)) << 19,
-            calls_bytes=(12 + dice.below(40)) << 10,
+            # Any request alone has room: a chunk that a crowd has written counts for more than 200 KiB.
+            calls_bytes=((512 if load.crowd else 32) + dice.below(40)) << 10,
         )
         load = replace(load, visitors=True)
     return size, replace(load, large=dice.uniform(0.5, 0.9), rows=max(load.rows, 0.4))

@@ -200,7 +200,10 @@ class Server:
         else:
             fits = total <= most - min(hops, MAX_HOPS) * most // 16
         if not fits:
-            raise Overloaded(f"requests of {self.calls_bytes} bytes are in flight, {held} of them of this connection")
+            raise Overloaded(
+                f"requests of {self.calls_bytes} bytes are in flight, {held} of them of this connection, so there is no"
+                f" room for {size} bytes"
+            )
 
     def check_queued(self, size: int) -> None:
         """Raises Overloaded unless there is room for an answer of `size` bytes that waits for its peer."""
