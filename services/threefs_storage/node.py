@@ -199,6 +199,7 @@ class StorageNode:
         deleted here a moment ago."""
         while True:
             await self._clock.sleep(_OPENING_PAUSE_S)
+            await self.targets.make_room(lambda: self._cluster.routing)  # takes long; the other targets go on meanwhile
             async with self._adopting:
                 routing = self._cluster.routing
                 await self.targets.unnamed.read_again(routing)

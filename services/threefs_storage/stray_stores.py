@@ -37,15 +37,20 @@ class StrayStores:
             names = await self._disk.list_directory(self._directory)
             wanted = {*newest().targets, *self._needed()}  # only now: a store is made when the routing has its target
             strays = {(t, name) for name in names if (t := _target_of(name)) is not None and t not in wanted}
-            self._bytes = {stray: taken for stray, taken in self._bytes.items() if stray in strays}
-            for target, name in sorted(strays - self._bytes.keys()):
-                await self._add(target, name)
         except ThreefsError as error:  # the disk may answer next time
             _LOG.info("nobody knows whether there are stray stores", error=str(error))
+            return
+        self._bytes = {stray: taken for stray, taken in self._bytes.items() if stray in strays}
+        for target, name in sorted(strays - self._bytes.keys()):
+            await self._add(target, name)
 
     async def _add(self, target: TargetId, name: str) -> None:
         place = self._directory / name
-        taken = self._bytes[target, name] = await self._disk.directory_bytes(place)
+        try:
+            taken = self._bytes[target, name] = await self._disk.directory_bytes(place)
+        except ThreefsError as error:  # a directory that cannot be read, or that is gone, hides no other one
+            _LOG.info("a stray store cannot be measured", place=str(place), error=str(error))
+            return
         _LOG.warning("a store of a target that the cluster does not have is on the disk", place=str(place), bytes=taken)
 
     def report(self) -> pb.StrayStores | None:

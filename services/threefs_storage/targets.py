@@ -13,7 +13,7 @@ import structlog
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import LEAVING, Disk
 from threefs.env.random import RANDOM, Random
-from threefs.errors import Corrupt, DiskFailed, NoSpace, NotServing, ThreefsError, Unavailable
+from threefs.errors import Corrupt, DiskFailed, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import EMPTY, Chain, Routing
@@ -27,6 +27,7 @@ from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
 from threefs_storage.health.quarantine import check_disk, has_other_copy, place_of, quarantine
+from threefs_storage.opening_rests import OpeningRests
 from threefs_storage.stray_stores import StrayStores
 from threefs_storage.target import Target
 from threefs_storage.unnamed_stores import UnnamedStores
@@ -58,9 +59,10 @@ class Targets:
         #: Those that are deleted, as long as the routing names them without their being members: the manager forgets
         #: them soon, and a new store of them would be one that it does not know.
         self._deleted: set[TargetId] = set()
-        self.unnamed = UnnamedStores(directory, disk, self._open_engine, clock)
+        self._rests = OpeningRests()
+        self.unnamed = UnnamedStores(directory, disk, self._open_engine, self._rests, clock)
         self.strays = StrayStores(directory, disk, lambda: [*self.held, *self._deleting])
-        self._unopened = UnopenedStores(directory, disk)
+        self._unopened = UnopenedStores(directory, disk, self._rests)
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
         self._node_id = node_id
         self._directory = directory
@@ -94,6 +96,8 @@ class Targets:
         check_disk(self._directory, self._node_id, routing, is_own=is_own_disk)
         await self._finish_removals()
         await self.open_added(routing)
+        if not self.by_id and await self.make_room(lambda: routing):  # else nobody waits for that
+            await self.open_added(routing)
         errors = [error for error in self._unopened.errors if not isinstance(error, Corrupt)]
         if errors and not self.by_id:
             raise errors[0]
@@ -101,12 +105,16 @@ class Targets:
     def _missing(self, routing: Routing) -> list[RoutedTarget]:
         """The targets of this node that are not open, and are not being deleted. One that was deleted or set aside
         stays so while its chain goes on without it; so does a damaged one whose chain needs what it has, and for a
-        while one whose opening fails slowly."""
+        while one whose opening fails slowly, or whose quarantined store is being deleted to make room for it."""
         own = [target for target in routing.targets.values() if target.node_id == self._node_id]
         known = {*self.by_id, *self._deleting}
-        rests = partial(self._unopened.rests, routing=routing, now=self._clock.monotonic())
-        missing = [t for t in own if t.target_id not in known and not rests(t)]
-        return [t for t in missing if not (self._is_gone(t.target_id) and routing.is_removed(t))]
+        missing = {t.target_id: t for t in own if t.target_id not in known and not self._is_resting(t, routing)}
+        in_turn = [missing[target_id] for target_id in self._rests.in_turn(missing)]
+        return [t for t in in_turn if not (self._is_gone(t.target_id) and routing.is_removed(t))]
+
+    def _is_resting(self, target: RoutedTarget, routing: Routing) -> bool:
+        is_making_room = target.target_id in self._quarantining and self._quarantining[target.target_id].locked()
+        return is_making_room or self._unopened.rests(target, routing, self._clock.monotonic())
 
     def _is_gone(self, target_id: TargetId) -> bool:
         return target_id in self._deleted or target_id in self.unnamed
@@ -160,25 +168,30 @@ class Targets:
     async def _open_all(self, missing: Sequence[RoutedTarget], routing: Routing) -> bool:
         opened = False
         for target in missing:
+            if self._is_resting(target, routing):  # since another one has just failed slowly
+                continue
             begun_at = self._clock.monotonic()
             try:
-                await self._open_where_room_is(target, routing)
+                await self._open_target(target, routing)
                 opened = True
             except ThreefsError as error:
                 self._unopened.note(target, error, begun_at, self._clock.monotonic())
         return opened
 
-    async def _open_where_room_is(self, target: RoutedTarget, routing: Routing) -> None:
-        """If the disk is full, its own damaged store in quarantine may have what the new one needs. It stays where
-        others served last, and no one serves."""
-        try:
-            await self._open_target(target, routing)
-            return
-        except NoSpace:
-            others = set(routing.chains[target.chain_id].serving) - {target.target_id}
-            if not others or not await self._drop_quarantined(target.target_id, is_needed=lambda: False):
-                raise
-        await self._open_target(target, routing)  # only here: the error holds the table, and so its lock
+    async def make_room(self, newest: Callable[[], Routing]) -> bool:
+        """If new stores find no room, delete the damaged ones in quarantine that they replace. One stays where others
+        served last, and no one serves. Returns whether one is deleted."""
+
+        def is_needed(target: RoutedTarget) -> bool:
+            chain = newest().chains.get(target.chain_id)
+            return chain is None or not set(chain.serving) - {target.target_id}
+
+        dropped = []
+        for target in self._unopened.without_room:
+            if await self._drop_quarantined(target.target_id, partial(is_needed, target)):
+                self._rests.discard(target.target_id)
+                dropped.append(target)
+        return bool(dropped)
 
     def set_unopened_aside(self, routing: Routing) -> None:
         """Leave stores that cannot be opened, and whose targets the manager does not know, as they are."""

@@ -20,7 +20,7 @@ from threefs.wire import manager_pb2 as pb
 from threefs_storage.chain import kept_version
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.health import unknown_stores
-from threefs_storage.unopened_stores import OpeningRests
+from threefs_storage.opening_rests import OpeningRests
 
 _LOG = structlog.get_logger()
 
@@ -29,7 +29,12 @@ class UnnamedStores:
     """By target. One that cannot be read is here without its identity: nobody knows what it keeps."""
 
     def __init__(
-        self, directory: Path, disk: Disk, open_engine: Callable[[Path], Awaitable[ChunkEngine]], clock: Clock
+        self,
+        directory: Path,
+        disk: Disk,
+        open_engine: Callable[[Path], Awaitable[ChunkEngine]],
+        rests: OpeningRests,
+        clock: Clock,
     ) -> None:
         self._directory = directory
         self._disk = disk
@@ -37,7 +42,7 @@ class UnnamedStores:
         self._clock = clock
         self._found: dict[TargetId, pb.Store] = {}
         self._errors: dict[TargetId, ThreefsError] = {}  # why one could not be read
-        self._rests = OpeningRests()
+        self._rests = rests
 
     def add(self, store: pb.Store) -> None:
         self._found[TargetId(store.target_id)] = store
@@ -63,8 +68,7 @@ class UnnamedStores:
     async def read_again(self, routing: Routing) -> None:
         """Try those again that could not be read: a restored manager waits for what they keep. Nobody repairs a damaged
         one under a process that runs. One that was moved away is given up, unless its disk was."""
-        now = self._clock.monotonic()
-        waiting = [target for target in self._unread if target not in routing.targets]
+        waiting = self._rests.in_turn(target for target in self._unread if target not in routing.targets)
         with contextlib.suppress(ThreefsError):  # the disk may answer next time
             names = await self._disk.list_directory(self._directory) if waiting else ()
             for target in waiting:
@@ -72,8 +76,11 @@ class UnnamedStores:
                     if kept_routing.NAME in names:
                         _LOG.warning("a store that could not be read is not on the disk any more", target=target)
                         self.discard(target)
-                elif not self._rests.holds(target, now) and not isinstance(self._errors.get(target), Corrupt):
+                elif not self._rests_now(target) and not isinstance(self._errors.get(target), Corrupt):
                     await self._read(target)
+
+    def _rests_now(self, target: TargetId) -> bool:
+        return self._rests.holds(target, self._clock.monotonic())
 
     async def _present(self, targets: Sequence[TargetId]) -> list[TargetId]:
         """Those that have a directory. Where it is gone, an empty one would be made."""
@@ -88,6 +95,7 @@ class UnnamedStores:
                 self.add(pb.Store(target_id=target, store_id=engine.store_id, kept=kept_version.read(engine)))
             finally:
                 await engine.close()
+            self._rests.discard(target)
         except ThreefsError as error:
             self._rests.note(target, begun_at, self._clock.monotonic())
             if str(error) != str(self._errors.get(target)):
@@ -111,13 +119,14 @@ class UnnamedStores:
         except ThreefsError as error:
             _LOG.warning("stores that the routing does not name cannot be told", error=str(error))
             return
-        for target_id in present:
+        for target_id in self._rests.in_turn(present):
             store = self._found[target_id]
             chain_id = ChainId(store.kept.chain.chain_id)
             chain = routing.chains.get(chain_id)
             is_newer = chain is not None and chain.version > store.kept.chain.version
-            if not is_newer or target_id in routing.targets:
+            if not is_newer or target_id in routing.targets or self._rests_now(target_id):
                 continue
+            begun_at = self._clock.monotonic()
             try:
                 engine = await self._open_engine(self._place(target_id))
                 try:
@@ -126,7 +135,9 @@ class UnnamedStores:
                     self.add(pb.Store(target_id=target_id, store_id=engine.store_id, kept=kept_version.load(engine)))
                 finally:
                     await engine.close()
+                self._rests.discard(target_id)
             except ThreefsError as error:
+                self._rests.note(target_id, begun_at, self._clock.monotonic())
                 _LOG.warning(
                     "a store that the routing does not name cannot be told", target=target_id, error=str(error)
                 )

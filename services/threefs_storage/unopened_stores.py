@@ -16,48 +16,21 @@ from threefs.ids import TargetId
 from threefs.routing import LocalState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_storage.health.quarantine import has_other_copy
+from threefs_storage.opening_rests import OpeningRests
 
-#: An opening that fails within this time may be tried at once.
-_QUICK_S = 0.5
-#: How long it rests for each second more that it has taken.
-_REST_PER_S = 10.0
-#: A disk that hung for long may work again now, and its chains lack a copy until it is tried. So it rests no longer
-#: than this, or than the attempt has taken: else attempts would take most of the time.
-_LONG_REST_S = 300.0
-_MAX_REST_S = 3600.0
 MAX_FAILURE_CHARS = 200  # that a report says of why a target does not serve
 
 _LOG = structlog.get_logger()
 
 
-class OpeningRests:
-    """Which stores are not tried again yet. The other targets of the node wait for an attempt before they act in a new
-    routing, and would lose their leases if one that fails slowly were made all the time."""
-
-    def __init__(self) -> None:
-        self._until: dict[TargetId, float] = {}
-
-    def note(self, target: TargetId, begun_at: float, ended_at: float) -> None:
-        """An attempt to open its store has failed."""
-        taken_s = ended_at - begun_at
-        longest_s = max(_LONG_REST_S, min(taken_s, _MAX_REST_S))
-        self._until[target] = ended_at + min(_REST_PER_S * max(0.0, taken_s - _QUICK_S), longest_s)
-
-    def discard(self, target: TargetId) -> None:
-        self._until.pop(target, None)
-
-    def holds(self, target: TargetId, now: float) -> bool:
-        return now < self._until.get(target, now)
-
-
 class UnopenedStores:
     """By target."""
 
-    def __init__(self, directory: Path, disk: Disk) -> None:
+    def __init__(self, directory: Path, disk: Disk, rests: OpeningRests) -> None:
         self._directory = directory
         self._disk = disk
         self._found: dict[TargetId, tuple[Target, ThreefsError]] = {}
-        self._rests = OpeningRests()
+        self._rests = rests
 
     def note(self, target: Target, error: ThreefsError, begun_at: float, ended_at: float) -> None:
         """The store of this target cannot be opened."""
@@ -82,7 +55,7 @@ class UnopenedStores:
         """Forget those that the routing does not name, and return them."""
         unknown = [target_id for target_id in self._found if target_id not in routing.targets]
         for target_id in unknown:
-            self.discard(target_id)
+            del self._found[target_id]  # those that rest are not read at once either
         return unknown
 
     def __contains__(self, target_id: TargetId) -> bool:
@@ -90,6 +63,10 @@ class UnopenedStores:
 
     def __iter__(self) -> Iterator[TargetId]:
         return iter(self._found)
+
+    @property
+    def without_room(self) -> list[Target]:
+        return [target for target, error in self._found.values() if isinstance(error, NoSpace)]
 
     @property
     def errors(self) -> list[ThreefsError]:

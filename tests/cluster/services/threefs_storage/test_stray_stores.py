@@ -79,6 +79,21 @@ async def test_a_disk_that_fails_is_asked_again(tmp_path: Path) -> None:
         assert await looked(strays) == ([301], [("target-301", 4096)])
 
 
+async def test_one_that_cannot_be_measured_hides_no_other_one(tmp_path: Path) -> None:
+    make_store(tmp_path, "target-301", 4096)
+    make_store(tmp_path, "target-302", 4096)
+    async with strays_in(tmp_path) as (strays, disk):
+        measure = disk.directory_bytes
+
+        async def fail(path: Path) -> int:
+            if path.name == "target-301":
+                raise DiskFailed(f"{path}: input/output error")
+            return await measure(path)
+
+        disk.directory_bytes = fail  # type: ignore[method-assign]
+        assert await looked(strays) == ([302], [("target-302", 4096)])
+
+
 async def test_one_that_a_restored_manager_may_ask_for_is_no_stray(tmp_path: Path) -> None:
     """Until it knows that its chain goes on without it."""
     await closed_stores(tmp_path)

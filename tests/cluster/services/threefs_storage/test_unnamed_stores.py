@@ -142,6 +142,24 @@ async def test_one_is_closed_also_if_the_telling_is_cut_short(tmp_path: Path, mo
         assert targets.unnamed.untold == []
 
 
+async def test_one_whose_telling_fails_slowly_is_tried_seldom(tmp_path: Path) -> None:
+    """Each new routing opened it, and the targets that are open waited for that."""
+    await closed_stores(tmp_path)
+    newer = without_target_101()
+    async with refusing(tmp_path, {}) as (targets, refusals):
+        await targets.unnamed.find([TargetId(101)], newer)
+        refusals.errors[TargetId(101)] = Unavailable("input/output error")
+        refusals.takes_s = 3.0
+        await targets.unnamed.tell(newer)
+        tries = len(refusals.tries)
+        await targets.unnamed.tell(newer)
+        assert len(refusals.tries) == tries and targets.unnamed.untold == [101]
+        refusals.errors.clear()
+        refusals.clock.advance(25.0)
+        await targets.unnamed.tell(newer)
+        assert targets.unnamed.untold == []
+
+
 async def test_one_that_was_moved_away_is_not_made_anew_to_be_told(tmp_path: Path) -> None:
     await closed_stores(tmp_path)
     async with refusing(tmp_path, {}) as (targets, _):

@@ -1,5 +1,6 @@
 """A store that cannot be opened keeps only its own target from serving."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -127,6 +128,26 @@ async def test_one_whose_opening_hung_rests_as_long_as_that_and_no_more_than_an_
         await targets.close()
 
 
+async def test_several_that_fail_slowly_rest_together_and_have_their_turns(tmp_path: Path) -> None:
+    """Each rested by itself, so that the attempts of ten stores on a disk that hangs took all of the time."""
+    error = DiskFailed("input/output error")
+    async with refusing(tmp_path, {DAMAGED: error, BUSY: error}) as (targets, refusals):
+        routing = routing_of(LASTSRV, OFFLINE, targets=(101, 102, 103))
+        refusals.takes_s = 60.0
+        await targets.open(routing)
+        assert refusals.tries == [101, 102, 103] and list(targets.by_id) == [103]
+        for _ in range(4):
+            refusals.clock.advance(299.0)
+            assert not await targets.open_added(routing)
+            refusals.clock.advance(1.0)
+            assert not await targets.open_added(routing)
+        assert refusals.tries[3:] == [101, 102, 101, 102], "one in 300 s"
+        refusals.errors.clear()
+        refusals.clock.advance(300.0)
+        assert await targets.open_added(routing) and len(targets.by_id) == 3
+        await targets.close()
+
+
 async def test_a_damaged_one_is_replaced_when_another_member_has_what_it_had(tmp_path: Path) -> None:
     """It is not read again and again before: that takes the time of the targets that serve."""
     async with refusing(tmp_path, {DAMAGED: Corrupt("the table is damaged")}) as (targets, refusals):
@@ -141,10 +162,13 @@ async def test_a_damaged_one_is_replaced_when_another_member_has_what_it_had(tmp
         await targets.close()
 
 
+@pytest.mark.parametrize("others_here", [(), (102,)])
 @pytest.mark.parametrize("other", [SERVING, LASTSRV])
-async def test_a_damaged_one_that_fills_its_disk_makes_room_at_the_start(other: PublicState, tmp_path: Path) -> None:
+async def test_a_damaged_one_that_fills_its_disk_makes_room(
+    other: PublicState, others_here: tuple[int, ...], tmp_path: Path
+) -> None:
     """The empty one had no room, and what is in quarantine was given up only for targets that are open. It stays where
-    nobody serves: it may have what no other one has."""
+    nobody serves: it may have what no other one has. Targets that serve do not wait for its deletion."""
     async with refusing(tmp_path, {}) as (targets, refusals):
         await targets.open(routing_of(LASTSRV, OFFLINE))
         await targets.close()
@@ -159,11 +183,45 @@ async def test_a_damaged_one_that_fills_its_disk_makes_room_at_the_start(other: 
         return await Table.open(directory)
 
     refusals.tries.clear()
+    routing = routing_of(OFFLINE, other, targets=(101, *others_here))
     async with refusing(tmp_path, {}) as (targets, _):
         targets._open_table = open_table
-        await targets.open(routing_of(OFFLINE, other))
-        assert sorted(targets.by_id) == ([101, 102] if other is SERVING else [102])
+        if others_here:
+            await targets.open(routing)
+            assert list(targets.by_id) == [102] and kept.exists()
+            assert await targets.make_room(lambda: routing) == (other is SERVING)
+            assert await targets.open_added(routing) == (other is SERVING)
+        elif other is SERVING:
+            await targets.open(routing)
+        else:
+            with pytest.raises(NoSpace):
+                await targets.open(routing)
+        assert (101 in targets.by_id) == (other is SERVING)
         assert kept.exists() == (other is LASTSRV)
+        await targets.close()
+
+
+async def test_nobody_waits_while_a_quarantined_store_is_deleted_to_make_room(tmp_path: Path) -> None:
+    """A large one takes a while, and no target of the node acted in a new routing meanwhile."""
+    async with refusing(tmp_path, {DAMAGED: NoSpace("full")}) as (targets, refusals):
+        routing = routing_of(OFFLINE, SERVING)
+        await targets.open(routing)
+        (tmp_path / "target-101.damaged").mkdir()
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+        remove = targets._disk.remove_directory
+
+        async def remove_slowly(path: Path) -> None:
+            begun.set()
+            await goes_on.wait()
+            await remove(path)
+
+        targets._disk.remove_directory = remove_slowly  # type: ignore[method-assign]
+        making = asyncio.create_task(targets.make_room(lambda: routing))
+        await begun.wait()
+        refusals.errors.clear()
+        assert not await targets.open_added(routing)
+        goes_on.set()
+        assert await making and await targets.open_added(routing)
         await targets.close()
 
 
