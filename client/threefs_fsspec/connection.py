@@ -6,6 +6,7 @@ this file system may be awaited on any event loop, and a forked child makes a lo
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -15,6 +16,7 @@ from threefs_cli.cluster_selector import ClusterSelector
 from threefs_client import AsyncFileSystem, FileSystem, addresses, options
 
 from threefs.env import loop_thread
+from threefs.errors import InvalidArgument
 from threefs_fsspec import urls
 
 T = TypeVar("T")
@@ -37,9 +39,30 @@ def _open_client(address: str, chosen: options.Options) -> FileSystem:
     return client
 
 
+class _PathOfUrl:
+    """Of the class it takes the path of any URL. A file system refuses URLs of other clusters: programs hand URLs to
+    the one that they have at hand, and the files of that one would be read, replaced or removed."""
+
+    def __get__(self, fs: "ConnectedFileSystem | None", owner: type) -> Callable[[Any], Any]:
+        return partial(_path_of, fs.address if fs is not None else None)
+
+
+def _path_of(own: str | None, path: Any) -> Any:
+    if isinstance(path, list):
+        return [_path_of(own, one) for one in path]
+    named, stripped = urls.split(stringify_path(path))
+    if own and named and not urls.may_be_same(own, named):
+        raise InvalidArgument(
+            f"{path!r} is in the cluster {named}, and this file system is connected to {own}: open it with "
+            f"fsspec.open or fsspec.url_to_fs, or with fsspec.filesystem('{urls.PROTOCOL}', address='{named}')"
+        )
+    return stripped
+
+
 class ConnectedFileSystem(FsspecFileSystem):
     protocol = urls.PROTOCOL
     root_marker = "/"
+    _strip_protocol = _PathOfUrl()
 
     def __init__(
         self,
@@ -102,12 +125,6 @@ class ConnectedFileSystem(FsspecFileSystem):
         clients."""
         given = {name: value for name, value in self.storage_options.items() if name not in ("token", "loop")}
         return {**given, "address": self.address}
-
-    @classmethod
-    def _strip_protocol(cls, path: Any) -> Any:
-        if isinstance(path, list):
-            return [cls._strip_protocol(one) for one in path]
-        return urls.split(stringify_path(path))[1]
 
     def unstrip_protocol(self, name: str) -> str:
         """A URL with the address of the cluster."""

@@ -10,6 +10,7 @@ from threefs.errors import InvalidArgument
 
 PROTOCOL = "threefs"
 _SCHEME = PROTOCOL + "://"
+_LOOPBACK = "127.0.0.1"
 
 
 def split(url: str) -> tuple[str, str]:
@@ -31,6 +32,16 @@ def split(url: str) -> tuple[str, str]:
             "of $THREEFS_ADDRESS"
         ) from None
     return address, normalized(path)
+
+
+def may_be_same(one: str, other: str) -> bool:
+    """Whether both addresses name a manager in common."""
+    return not {*map(_named_alike, addresses.parse(one))}.isdisjoint(map(_named_alike, addresses.parse(other)))
+
+
+def _named_alike(manager: str) -> str:
+    host, _, port = manager.rpartition(":")
+    return f"{_LOOPBACK}:{port}" if host.lower() in ("localhost", "[::1]") else f"{host.lower()}:{port}"
 
 
 def normalized(path: str) -> str:

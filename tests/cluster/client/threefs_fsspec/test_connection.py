@@ -7,6 +7,7 @@ import operator
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import fsspec
 import pytest
@@ -50,6 +51,20 @@ def test_a_url_or_a_setting_names_the_cluster(
     assert configured == threefs and configured.cat_file(path) == b"1"
     with pytest.raises(InvalidArgument, match="unknown option"):
         fsspec.filesystem("threefs", nonsense=1)
+
+
+def test_a_url_of_another_cluster_is_refused(cluster: LocalCluster, threefs: ThreefsFileSystem, place: str) -> None:
+    """The files of this one were read, replaced and removed."""
+    threefs.pipe_file(f"{place}/a", b"1")
+    for url in (f"threefs://localhost:{cluster.address.rpartition(':')[2]}{place}/a", f"{cluster.address}{place}/a"):
+        assert threefs.cat_file(url) == b"1"
+    elsewhere = f"threefs://127.0.0.1:1{place}/a"
+    calls = [threefs.cat_file, threefs.rm, threefs.info, partial(threefs.pipe_file, value=b"2"), threefs.open]
+    for call in [*calls, lambda url: threefs.mv(f"{place}/a", url), lambda url: threefs.cat([url])]:
+        with pytest.raises(InvalidArgument, match=r"is in the cluster threefs://127\.0\.0\.1:1, and this"):
+            call(elsewhere)
+    assert threefs.cat_file(f"{place}/a") == b"1"
+    assert ThreefsFileSystem._strip_protocol(elsewhere) == f"{place}/a"
 
 
 def test_a_closed_connection_is_made_again(cluster: LocalCluster, threefs: ThreefsFileSystem, place: str) -> None:

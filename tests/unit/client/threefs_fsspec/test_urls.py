@@ -30,3 +30,18 @@ def test_a_url_has_a_cluster_and_a_path(url: str, address: str, path: str) -> No
 def test_what_is_no_cluster_is_not_taken_for_a_path(url: str) -> None:
     with pytest.raises(InvalidArgument, match="write threefs://host:port/path, or threefs:///path"):
         urls.split(url)
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        (ADDRESS, True),
+        ("threefs://node2:7000,NODE1:7000", True),
+        ("threefs://localhost:7001", True),
+        ("threefs://127.0.0.1:7001", True),
+        ("threefs://node1:7001", False),
+        ("threefs://node2:7000", False),
+    ],
+)
+def test_addresses_with_a_manager_in_common_are_of_one_cluster(other: str, is_same: bool) -> None:
+    assert urls.may_be_same(ADDRESS, other) == urls.may_be_same(other, ADDRESS) == is_same
