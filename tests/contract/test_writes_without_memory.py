@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.data.dirty_extents import DirtyExtents
+from threefs_client.data.write_behind import WriteBehind
 from threefs_client.data.write_buffer import WriteBuffer
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
+from threefs.errors import NoSpace
 
 
 def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
@@ -58,5 +60,45 @@ def test_small_writes_that_there_is_no_memory_to_flush_are_kept(monkeypatch: pyt
                 await file.flush()
         await file.close()
         assert await fs.read_file("/a") == b"abc"
+
+    play(scene)
+
+
+def test_small_writes_that_start_no_sending_for_want_of_memory_are_in_the_file_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The buffer of the file and the dirty extents had the same bytearray, and later bytes were put into both."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "wb")
+        with monkeypatch.context() as patched:
+            patched.setattr(WriteBehind, "_start", fail)
+            for _ in range(100):
+                assert await file.write(b"a" * 100_000) == 100_000
+        assert await file.write(b"b" * 100_000) == 100_000
+        await file.close()
+        assert await fs.read_file("/a") == b"a" * 10_000_000 + b"b" * 100_000
+        assert files.context.write_budget.used_bytes == 0
+
+    play(scene)
+
+
+def test_a_file_takes_further_writes_after_a_flush_that_was_refused() -> None:
+    """The error's traceback had a view of the buffer, which could not grow any more, until the collector came by."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        for mode in ("wb", "ab"):
+            file = await fs.open("/a", mode)
+            await file.write(b"abc")
+            files.peers.storage.before[:] = [lambda *_: NoSpace("no room")] * 5
+            with pytest.raises(NoSpace) as refused:
+                await file.flush()
+            files.peers.storage.before.clear()
+            assert await file.write(b"de") == 2, f"while {refused} is kept"
+            await file.close()
+        assert await fs.read_file("/a") == b"abcde" * 2
 
     play(scene)

@@ -138,7 +138,8 @@ class WriteBehind:
         return True
 
     async def add(self, offset: int, data: bytes | bytearray | memoryview, losses: int | None = None) -> None:
-        """Wait for room, and keep the bytes. If it is cancelled or raises, they are not kept.
+        """Wait for room, and keep the bytes. If it is cancelled or raises, they are not kept, but after a MemoryError
+        some of them may be, as with `try_add`.
 
         Raises the error of a flush that has failed meanwhile, and LockLost if unsent bytes were discarded since
         `losses` was read: these may have been written under the same lock.
@@ -155,10 +156,11 @@ class WriteBehind:
         finally:
             if left := len(data) - (self._extents.size - before):  # others were overwritten, or there is no memory
                 self.give_budget(left)
-        if self._extents.pieces >= FLUSH_PIECES:
-            self.start_flush()
-        elif self._extents.ready_bytes >= min(FLUSH_BYTES, self.max_unsent_bytes):
-            self._start(everything=False)
+        with contextlib.suppress(MemoryError):  # the bytes are here: the next ones start it, or a flush
+            if self._extents.pieces >= FLUSH_PIECES:
+                self.start_flush()
+            elif self._extents.ready_bytes >= min(FLUSH_BYTES, self.max_unsent_bytes):
+                self._start(everything=False)
 
     async def _wait_for_room(self, size: int) -> None:
         before = self.errors.current

@@ -1,5 +1,7 @@
 """The small writes of a file object, put together. No I/O happens here."""
 
+import contextlib
+
 from threefs_client.data.dirty_extents import Extent, clip
 
 Buffer = bytes | bytearray | memoryview
@@ -36,7 +38,11 @@ class WriteBuffer:
         if not self._data:
             self._start = offset
         at = offset - self._start
-        self._data[at : at + len(data)] = data
+        try:
+            self._data[at : at + len(data)] = data
+        except BufferError:  # it was put back, and the traceback of the error of its sending still holds a view of it
+            self._data = bytearray(self._data)
+            self._data[at : at + len(data)] = data
 
     @property
     def is_full(self) -> bool:
@@ -53,9 +59,11 @@ class WriteBuffer:
         return self._start, taken
 
     def put_back(self, offset: int, data: bytearray) -> None:
-        """Take over what was drained, as nothing was added since. It is not copied: maybe there is no memory for
-        that."""
+        """Keep what was drained, as nothing was added since. A copy of it, because others may have it yet, but where
+        there is no memory for one."""
         assert not self._data, "nothing was added since"
+        with contextlib.suppress(MemoryError):
+            data = bytearray(data)
         self._start, self._data = offset, data
 
     def clear(self) -> None:

@@ -1,5 +1,7 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threefs_client.data import write_buffer
 from threefs_client.data.write_buffer import WriteBuffer
 
 
@@ -34,11 +36,30 @@ def test_what_is_taken_is_what_was_added(writes: list[tuple[int, bytes]]) -> Non
     assert stored == model
 
 
-def test_what_is_put_back_is_not_copied() -> None:
+def put_back() -> tuple[WriteBuffer, memoryview]:
+    """A buffer with what it had before, and a view of that which somebody still holds."""
     buffer = WriteBuffer(16)
     buffer.append(3, b"abc")
     offset, data = buffer.drain()
+    held = memoryview(data)
     buffer.put_back(offset, data)
+    return buffer, held
+
+
+def test_what_is_put_back_is_written_over_while_others_have_what_was_drained() -> None:
+    buffer, held = put_back()
+    buffer.append(4, b"xyz")
+    assert buffer.drain() == (3, b"axyz") and held == b"abc"
+
+
+def test_what_there_is_no_memory_to_copy_is_put_back_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*copied: object) -> bytearray:
+        if copied:
+            raise MemoryError
+        return bytearray()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(write_buffer, "bytearray", fail, raising=False)
+        buffer, held = put_back()
     buffer.append(6, b"d")
-    offset, whole = buffer.drain()
-    assert offset == 3 and whole is data and whole == b"abcd", "maybe there is no memory for a copy"
+    assert buffer.drain() == (3, b"abcd") and held == b"abc"
