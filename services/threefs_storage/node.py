@@ -41,8 +41,7 @@ from threefs_storage.service import Storage
 from threefs_storage.settings import Settings
 from threefs_storage.targets import Targets
 
-#: Requests have some thousand rows. A larger body would only cost time to decode.
-LIMITS = Limits(body_bytes=1 << 20)
+_LIMITS = Limits()
 _GRACE_S = 2.0
 _MANAGER_S = 3600.0
 _PRESENCE_S = 600.0
@@ -65,7 +64,7 @@ class StorageNode:
         clock: Clock = CLOCK,
         random: Random = RANDOM,
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
-        limits: Limits = LIMITS,
+        limits: Limits = _LIMITS,
         stall_s: float = STALL_S,
     ) -> None:
         self.address = ""

@@ -18,7 +18,7 @@ from threefs_manager.store.restore_inquiry import Inquiry
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings as MetaSettings
 from threefs_storage.health.disk_stall import STALL_S
-from threefs_storage.node import LIMITS, StorageNode
+from threefs_storage.node import StorageNode
 from threefs_storage.settings import Settings as StorageSettings
 
 from tests.harness.seeded_random import SeededRandom
@@ -355,7 +355,7 @@ class World:
             clock=clock,
             random=random,
             open_table=lambda path: record_table.open_table(disk, path),
-            limits=self._limits(LIMITS),
+            limits=self._limits(Limits()),
             stall_s=self.size.stall_s,
         )
         self._count_refusals(node._server)

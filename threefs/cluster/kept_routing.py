@@ -10,8 +10,9 @@ chains and targets to new ones, over the chunks of the old ones, and the copy th
 """
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -33,8 +34,11 @@ class _Copy:
     routing: Routing
     unnamed: dict[TargetId, Target]  # that have a store here and are not in the routing
 
-    def targets(self) -> dict[TargetId, Target]:
-        return {**self.routing.targets, **self.unnamed}
+    def targets(self) -> Iterator[Target]:
+        return chain(self.routing.targets.values(), self.unnamed.values())
+
+    def find(self, target_id: TargetId) -> Target | None:
+        return self.routing.targets.get(target_id) or self.unnamed.get(target_id)
 
     def to_wire(self, node_id: int) -> pb.KeptRouting:
         unnamed = map(routing_module.target_to_wire, self.unnamed.values())
@@ -78,7 +82,7 @@ class KeptRouting:
     def own_targets(self) -> list[TargetId]:
         """The targets that this node has in the copy, also those with a store here that its routing does not name."""
         copy = self._kept or self._stored()
-        return [] if copy is None else [t.target_id for t in copy.targets().values() if t.node_id == self._node_id]
+        return [] if copy is None else [t.target_id for t in copy.targets() if t.node_id == self._node_id]
 
     def keep(self, routing: Routing, held: Collection[int] = ()) -> None:
         """Store the routing durably if its nodes, targets or tables differ from those of the copy. A disk that does not
@@ -89,8 +93,8 @@ class KeptRouting:
         stays beside the routing: in it, a manager made from the copy would have its store deleted.
         """
         before = self._kept or self._stored()
-        known = {} if before is None else before.targets()
-        fresh = _Copy(routing, {t: known[t] for t in known if t in held and t not in routing.targets})
+        beside = [before.find(TargetId(t)) for t in held if t not in routing.targets] if before is not None else []
+        fresh = _Copy(routing, {target.target_id: target for target in beside if target is not None})
         if self._kept is not None and _same_shape(self._kept, fresh):
             return
         self.check(routing)

@@ -64,7 +64,7 @@ class Turns:
         self._is_due = False
         self._spent_s = 0.0
         try:
-            for _ in range(len(self._first) + len(self._waiting)):  # who has to wait again comes in the next step
+            for _ in range(len(self._first) + len(self._waiting)):  # in a step, each has one turn or few
                 if self._spent_s >= _STEP_S:
                     break
                 self._next()()

@@ -396,23 +396,26 @@ class FrameStream:
                 if turns is not None and self._start != self._end and not self._destinations and turns.is_over():
                     self._pause_for_a_time(partial(turns.wait, first=self.goes_first))
                     return
-            elif not self._has_room(header.body_bytes):
+            elif (into := self._take_room(header.body_bytes)) is None:
                 return
             else:
-                self._header = header
-                self._body = bytearray(header.body_bytes)
+                self._header, self._body = header, into
                 self._checksum = frames.header_checksum(self._ring, start)
                 self._start += HEADER_BYTES
                 self._receive_into([memoryview(self._body)])
 
-    def _has_room(self, size: int) -> bool:
-        """Take room for a body. False if there is none; then the next attempt comes after a pause."""
+    def _take_room(self, size: int) -> bytearray | None:
+        """Room for a body. None if there is none; then the next attempt comes after a pause."""
         if self._bodies.take(size):
-            if not self.closed:
-                return True
+            try:
+                if not self.closed:
+                    return bytearray(size)
+            except MemoryError:
+                self._bodies.give(size)
+                raise
             self._bodies.give(size)  # this connection was evicted to make room
         self._pause_for_a_time(partial(self._loop.call_later, _ROOM_S))
-        return False
+        return None
 
     def _begin(self, header: Header, body: bytes) -> None:
         self._header = header

@@ -17,6 +17,8 @@ _BODY_BYTES = 1 << 20  # of a request, unless its method says otherwise
 _LARGE_BODY_BYTES = 8 << 20  # paths of thousands of files, the disks of a large cluster, thousands of pieces
 #: Messages and texts within a request. Without a bound, parsing them would hold up the loop for seconds.
 _MAX_ROWS = 1 << 16
+_NUMBER_BYTES = 8  # that a number in a column takes at most; in the body it may take one
+_SMALL_BODY_BYTES = 4096  # of up to so many bytes, each counts as a number: to count them takes time
 _ROW_BYTES = 256  # that one of them takes at most when it is parsed; in the body it may take two
 
 
@@ -32,20 +34,24 @@ class Method(Generic[Req, Rep]):
     traffic: TrafficClass = TrafficClass.METADATA  # of its calls, unless the caller says otherwise
     body_bytes: int = _BODY_BYTES  # the largest body of a request
     row_tags: bytes = b""  # see `rows.row_tags`
+    has_columns: bool = False  # of numbers
 
     def request_bytes(self, body: bytes) -> int:
         """How much memory a request takes at most when it is parsed. Raises LimitExceeded if it should not be."""
         if len(body) > self.body_bytes:
             raise LimitExceeded(f"a request of {self} of {len(body)} bytes exceeds the limit of {self.body_bytes}")
+        size = len(body)
+        if self.has_columns:
+            size += _NUMBER_BYTES * (rows.most_numbers(body) if size > _SMALL_BODY_BYTES else size)
         if not self.row_tags:
-            return len(body)
+            return size
         found = rows.most_rows(body, self.row_tags)
         count = found if found <= _MAX_ROWS else rows.count_fields(self.request, body, _MAX_ROWS)
         if count is None:
             raise LimitExceeded(
                 f"a request of {self} with more than {_MAX_ROWS} fields exceeds the limit, or is broken"
             )
-        return len(body) + count * _ROW_BYTES
+        return size + count * _ROW_BYTES
 
     def __str__(self) -> str:
         return f"{self.service.rpartition('.')[2]}.{self.name}"
@@ -65,7 +71,8 @@ def _method(
     assert found.input_type is request.DESCRIPTOR and found.output_type is reply.DESCRIPTOR, found.full_name
     number = found.GetOptions().Extensions[common_pb2.number]
     tags = rows.row_tags(request)
-    return Method(owner.full_name, name, number, request, reply, traffic, body_bytes, tags)
+    columns = rows.has_columns(request)
+    return Method(owner.full_name, name, number, request, reply, traffic, body_bytes, tags, columns)
 
 
 _M, _F, _S = manager_pb2, meta_pb2, storage_pb2

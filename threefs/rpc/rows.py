@@ -1,5 +1,6 @@
-"""The rows of a request: the messages and texts of its repeated fields, at any depth. They are counted before it is
-parsed, because each takes much more memory then than on the wire.
+"""The rows of a request: the messages and texts of its repeated fields, at any depth; and the numbers in its columns,
+which are its repeated fields of numbers. They are counted before it is parsed, because each takes more memory then than
+on the wire.
 
 `most_rows` costs nothing, but also counts bytes of numbers and texts that look like the begin of a row. Where it finds
 too many, `count_fields` looks at each field.
@@ -13,6 +14,7 @@ from google.protobuf.message import Message
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5  # wire types
 _LENGTH_DELIMITED_TYPES = (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _MOST_VARINT_BITS = 70
+_LAST_BYTES = bytes(range(0x80))  # of numbers of any length
 
 
 def row_tags(request: type[Message]) -> bytes:
@@ -20,7 +22,15 @@ def row_tags(request: type[Message]) -> bytes:
 
     A tag is a varint of the number of the field and its wire type, which may be longer than it has to be.
     """
-    return bytes(sorted(_row_tags(_descriptor(request), set())))
+    found: set[int] = set()
+    for message in _tree(_descriptor(request)):
+        for field in message.fields:
+            if field.is_repeated and not _is_number(field):
+                tag = field.number << 3 | _LENGTH_DELIMITED
+                found.add(tag & 0x7F | 0x80)
+                if tag < 0x80:
+                    found.add(tag)
+    return bytes(sorted(found))
 
 
 def _descriptor(request: type[Message]) -> Descriptor:
@@ -29,20 +39,28 @@ def _descriptor(request: type[Message]) -> Descriptor:
     return found
 
 
-def _row_tags(message: Descriptor, seen: set[Descriptor]) -> set[int]:
-    if message in seen:
-        return set()
-    seen.add(message)
-    found: set[int] = set()
-    for field in message.fields:
-        if field.message_type is not None:
-            found |= _row_tags(field.message_type, seen)
-        if field.is_repeated and field.type in _LENGTH_DELIMITED_TYPES:
-            tag = field.number << 3 | _LENGTH_DELIMITED
-            found.add(tag & 0x7F | 0x80)
-            if tag < 0x80:
-                found.add(tag)
+def has_columns(request: type[Message]) -> bool:
+    return any(
+        field.is_repeated and _is_number(field) for message in _tree(_descriptor(request)) for field in message.fields
+    )
+
+
+def _is_number(field: FieldDescriptor) -> bool:
+    return field.type not in _LENGTH_DELIMITED_TYPES
+
+
+def _tree(top: Descriptor) -> list[Descriptor]:
+    """The message and all messages within it, once each."""
+    found = [top]
+    for message in found:
+        found += [inner for inner in _messages(message).values() if inner not in found]
     return found
+
+
+def most_numbers(body: bytes) -> int:
+    """The bytes with which numbers in a column may end, which are at least as many as the numbers. One of 4 or 8 bytes
+    on the wire takes no more when it is parsed."""
+    return len(body) - len(body.translate(None, _LAST_BYTES))
 
 
 def most_rows(body: bytes, tags: bytes) -> int:

@@ -12,6 +12,7 @@ from threefs.cluster.chunk_update import ChunkUpdate, cut, join
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.layout import MAX_CHUNK_BYTES
 from threefs.rpc import methods
+from threefs.rpc.limits import Limits
 from threefs.wire import storage_pb2 as pb
 
 CHUNK_BYTES = 200
@@ -119,4 +120,5 @@ def test_the_largest_request_that_is_cut_is_one_that_services_take(size: int) ->
     row.chunk.inode, row.identity.client, row.identity.seq = 1 << 40, b"c" * 16, 1 << 40
     part = next(cut([row] * 2000, lambda row: row.length, limits.request_bytes, limits.request_rows))
     for method in methods.WRITE, methods.STAGE_AHEAD:
-        assert method.request_bytes(method.request(writes=part).SerializeToString()) < 16 << 20
+        body = method.request(writes=part).SerializeToString()
+        assert method.request_bytes(body) < 16 << 20 and len(body) <= Limits().body_bytes

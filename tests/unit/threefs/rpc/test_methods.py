@@ -49,7 +49,17 @@ def test_rows_within_rows_count_as_well(tag: bytes) -> None:
 def test_ordinary_requests_count_little_more_than_they_are_long() -> None:
     body = pb.WriteRequest(writes=[pb.ChunkWrite(offset=5, checksum=0x0A0A0A0A)]).SerializeToString()
     assert methods.WRITE.request_bytes(body) < 4096
-    assert methods.STAT.request_bytes(bytes(1000)) == 1000, "a method without rows"
+    assert methods.STAT.request_bytes(bytes(1000)) == 9000, "a column, the groups of the user, and no rows"
+    assert methods.STAT_FS.request_bytes(bytes(1000)) == 1000
+
+
+@pytest.mark.parametrize("count", [1000, 1_000_000])
+def test_numbers_in_a_column_count_for_what_they_take(count: int) -> None:
+    """A request of 8 MiB of numbers of one byte counted for 8 MiB, and took 64."""
+    body = pb.WriteRequest(writes=[pb.ChunkWrite(pieces=[1] * count)]).SerializeToString()
+    assert 9 * count <= methods.WRITE.request_bytes(body) < 10 * count + 4096
+    long = pb.WriteRequest(writes=[pb.ChunkWrite(pieces=[1 << 31] * count)]).SerializeToString()
+    assert methods.WRITE.request_bytes(long) < 20 * count or count == 1000, "numbers of five bytes take little more"
 
 
 def test_what_should_not_be_parsed_is_refused() -> None:
