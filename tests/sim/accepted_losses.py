@@ -8,7 +8,7 @@ Each chain gets all its members back, and a client reads and writes in all chunk
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
@@ -20,8 +20,8 @@ from tests.sim.host_chains import chain_hosts, host_chains, host_chains_to_spare
 from tests.sim.workload import Workload
 from tests.sim.world import LEASE_S, World
 from threefs.errors import InvalidArgument, NotFound, ThreefsError
-from threefs.ids import ChainId, ChunkId
-from threefs.routing import PublicState
+from threefs.ids import ChainId, ChunkId, TargetId
+from threefs.routing import Chain, PublicState, Routing
 from threefs.rpc.methods import ACCEPT_LOSS
 from threefs.wire import manager_pb2 as pb
 
@@ -131,10 +131,9 @@ class AcceptedLoss:
         routing = self._world.routing()
         if routing is None:
             return
-        for chain in [routing.chains[chain_id] for chain_id in self._chains]:
-            own = next(m.target_id for m in chain.members if f"s{routing.targets[m.target_id].node_id}" == self._host)
+        for chain, own in self._may_be_lost(routing):
             if chain.serving:
-                if own in chain.serving and chain.chain_id not in self._asked:
+                if own in chain.serving and chain.chain_id in self._chains and chain.chain_id not in self._asked:
                     self._kept[chain.chain_id] = self._contents(chain.chain_id)  # it came back before any loss
                 continue
             request = pb.AcceptLossRequest(
@@ -148,6 +147,17 @@ class AcceptedLoss:
                 self._accepted.add(chain.chain_id)
             except (InvalidArgument, NotFound) as error:
                 self._world.tell(f"the loss of chain {chain.chain_id} is not accepted: {error}")
+
+    def _may_be_lost(self, routing: Routing) -> Iterator[tuple[Chain, TargetId]]:
+        """The chains that only the host that is out has, and those that a fault has taken from the others beside it.
+        With each, a target that has what is left."""
+        for chain_id, chain in routing.chains.items():
+            hosts = {f"s{routing.targets[member.target_id].node_id}": member for member in chain.members}
+            left = [member.target_id for host, member in hosts.items() if host not in self._lost]
+            if chain_id in self._chains:
+                yield chain, hosts[self._host].target_id
+            elif left and not any(hosts[host].state is PublicState.LASTSRV for host in hosts.keys() - set(self._lost)):
+                yield chain, left[0]
 
     async def _call(self, request: pb.AcceptLossRequest) -> None:
         self._calls += 1
@@ -177,7 +187,7 @@ class AcceptedLoss:
     # ---- what there is then
 
     async def _judge(self) -> None:
-        for chain in sorted(self._accepted):
+        for chain in sorted(self._accepted.intersection(self._chains)):
             found = self._contents(chain)
             for chunk in sorted({*self._kept[chain], *found}):
                 before, after = _seen(self._kept[chain].get(chunk)), _seen(found.get(chunk))

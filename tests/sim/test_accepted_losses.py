@@ -52,6 +52,13 @@ def test_a_loss_that_nobody_accepts_keeps_the_chain_from_serving(monkeypatch: py
     assert any("not healthy after the loss" in violation for violation in played().violations)
 
 
+def test_a_fault_may_take_a_chain_from_a_further_host_beside_it() -> None:
+    """One that did not answer for a while, so that the disks which were emptied then had all that there was."""
+    outcome = run(54682)
+    assert not outcome.violations, outcome.violations
+    assert said(outcome, "pause s3")
+
+
 def test_a_write_that_is_gone_though_nobody_has_accepted_a_loss_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AcceptedLoss, "_read", _read_as_if_nothing_was_asked)
     assert any("after others were lost, not" in violation for violation in played().violations)
