@@ -33,11 +33,17 @@ class Copy:
     file: Path
     node_id: int
     routing: pb.Routing
+    unnamed: Sequence[pb.Target] = ()  # that have stores there, and are not in that routing
+
+    @property
+    def highest_target(self) -> int:
+        return max((target.target_id for target in (*self.routing.targets, *self.unnamed)), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
     newest: Copy
+    highest_target: int  # of all copies: an older one may name a store that lies on its disk still
     read_nodes: tuple[int, ...]
     unread_nodes: tuple[int, ...]  # storage nodes of the newest copy whose own copy is not among those read
     unsettled_chains: tuple[int, ...]  # with more or fewer members than their table says
@@ -69,7 +75,7 @@ class RebuildPlan:
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """The records of the new store."""
-        yield CLUSTER_KEY, records.encode(_cluster(self.routing))
+        yield CLUSTER_KEY, records.encode(_cluster(self.routing, self.highest_target))
         yield METADATA_KEY, records.encode(pb.MetadataStore(forgotten=True))
         rows: list[tuple[bytes, int, Message]] = []
         for node in self.routing.nodes:
@@ -100,7 +106,13 @@ def plan(copies: Sequence[Copy]) -> RebuildPlan:
         raise InvalidArgument(f"{newest.file} is no copy of a cluster in use: it has no chain table")
     read = {copy.node_id for copy in copies}
     storage = {node.node_id for node in newest.routing.nodes if node.kind == pb.STORAGE}
-    return RebuildPlan(newest, tuple(sorted(read)), tuple(sorted(storage - read)), _unsettled(newest.routing))
+    return RebuildPlan(
+        newest,
+        highest_target=max(copy.highest_target for copy in copies),
+        read_nodes=tuple(sorted(read)),
+        unread_nodes=tuple(sorted(storage - read)),
+        unsettled_chains=_unsettled(newest.routing),
+    )
 
 
 def _unsettled(routing: pb.Routing) -> tuple[int, ...]:
@@ -116,7 +128,7 @@ def _unsettled(routing: pb.Routing) -> tuple[int, ...]:
     )
 
 
-def _cluster(routing: pb.Routing) -> pb.ClusterRecord:
+def _cluster(routing: pb.Routing, highest_target: int) -> pb.ClusterRecord:
     metas = [node.node_id for node in routing.nodes if node.kind == pb.META]
     per_node = Counter(target.node_id for target in routing.targets if target.target_id < FIRST_ADDED_TARGET)
     return pb.ClusterRecord(
@@ -126,7 +138,7 @@ def _cluster(routing: pb.Routing) -> pb.ClusterRecord:
         replicas=routing.tables[0].replicas,
         targets_per_disk=max(per_node.values(), default=1),
         lease_ms=routing.lease_ms,
-        next_target=max([FIRST_ADDED_TARGET, *(t.target_id for t in routing.targets)]) + SKIPPED_IDS,
+        next_target=max(FIRST_ADDED_TARGET, highest_target) + SKIPPED_IDS,
         default_table=routing.default_table,
     )
 

@@ -1,6 +1,7 @@
 """The store of the manager is lost without a backup, and is made anew from what storage services know."""
 
 import asyncio
+import dataclasses
 import json
 import os
 import shutil
@@ -20,7 +21,10 @@ from tests.cluster.test_restored_manager import SINCE, read, restore_manager, wa
 from tests.harness.cluster import LocalCluster as HandmadeCluster
 from tests.harness.command_line import CommandLine
 from tests.harness.other_user import NOBODY, needs_root
+from threefs import routing
+from threefs.cluster.kept_routing import KeptRouting
 from threefs.errors import PermissionDenied, StrangeStore
+from threefs.ids import ChainId, NodeId, TargetId
 from threefs.kv import engine_url
 from threefs.wire import manager_pb2 as pb
 
@@ -40,6 +44,16 @@ def test_no_store_is_made_by_root_in_the_directory_of_another_user(tmp_path: Pat
     with pytest.raises(PermissionDenied, match=f"{data} belongs to user {NOBODY}"):
         asyncio.run(manager_commands._make(found, None, engine_url.parse(f"rocks://{data}/kv")))
     assert not list(data.iterdir())
+
+
+def test_targets_that_a_copy_names_beside_its_routing_are_read(tmp_path: Path) -> None:
+    """The rebuilt manager gave their numbers to new targets."""
+    named = routing.Target(TargetId(101), NodeId(1), ChainId(1))
+    known = dataclasses.replace(routing.EMPTY, version=1, targets={TargetId(101): named})
+    for version in (known, dataclasses.replace(known, version=2, targets={})):
+        KeptRouting(tmp_path, 1).keep(version, held=[TargetId(101)])
+    (found,) = manager_commands._copies([tmp_path])
+    assert not found.routing.targets and found.highest_target == 101
 
 
 def test_a_cluster_without_its_managers_store_has_all_its_bytes_again(tmp_path: Path) -> None:

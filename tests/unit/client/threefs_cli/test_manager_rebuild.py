@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,16 @@ async def test_the_manager_reads_what_was_written() -> None:
     assert cluster.next_target > ADDED and cluster.next_meta_node > 1_000_001, "no id is given twice"
     assert (cluster.replicas, cluster.lease_ms, cluster.cluster_id) == (3, 10_000, "c")
     assert await engine.begin().get(METADATA_KEY) is not None
+
+
+async def test_no_number_of_a_store_that_a_copy_names_is_given_out_again() -> None:
+    """More targets than a restore skips were made after the backup whose manager the newest copy follows."""
+    far = ADDED + 100_000
+    older, unnamed = routing(8, third=far), [pb.Target(target_id=far, node_id=3, chain_id=1)]
+    for other in (copy(3, older), dataclasses.replace(copy(3, routing()), unnamed=unnamed)):
+        engine = MemoryEngine()
+        tx = engine.begin()
+        for key, value in manager_rebuild.plan([copy(1, routing()), other]).pairs():
+            tx.set(key, value)
+        await tx.commit()
+        assert (await read_cluster(engine.begin())).next_target > far
