@@ -156,7 +156,8 @@ class StorageNode:
         await self._registration.start(self.address)
         # Only now: a new store keeps nothing until its node is registered.
         self._cluster.keep = self._adopt
-        await self._adopt(self._cluster.routing)
+        async with self._adopting:  # one that came just before has its turn first, and is `routing` then
+            await self._adopt_in_turn(self._cluster.routing)
         self._server.join(self._registration.cluster_id)
         self.storage.start(self._server)
         self._is_acting = True
@@ -187,10 +188,14 @@ class StorageNode:
         the next one may come meanwhile. Both would open the same stores."""
         self.targets.hear(routing)
         async with self._adopting:
-            await self.targets.unnamed.tell(routing)
-            self._kept_routing.keep(routing, self.targets.held)
-            await self.targets.open_added(routing)
-            await self.targets.keep_chains(routing)
+            await self._adopt_in_turn(routing)
+
+    async def _adopt_in_turn(self, routing: Routing) -> None:
+        """The caller holds `_adopting`."""
+        await self.targets.unnamed.tell(routing)
+        self._kept_routing.keep(routing, self.targets.held)
+        await self.targets.open_added(routing)
+        await self.targets.keep_chains(routing)
 
     async def _open_missing(self) -> None:
         """Try stores that could not be opened again. The next routing may be long in coming, and their chains lack a

@@ -350,3 +350,43 @@ async def test_a_routing_is_heard_of_while_stores_are_opened_at_the_start(
         assert one.targets.get(101).is_out_of_service
         await one.stop()
         await two.stop()
+
+
+async def test_a_routing_that_comes_just_before_the_node_is_registered_is_the_one_that_it_begins_with(
+    tmp_path: Path,
+) -> None:
+    """The start went back to the one before: it forgot a hold, and the chain versions of the newer one were not stored
+    when the node acted in them."""
+    async with Bench(tmp_path) as bench:
+        one, two = await bench.node(1), await bench.node(2)
+        await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
+        await one.stop()
+        one = bench.unstarted(1)
+        register, keep_chains, serve = one._registration.start, one.targets.keep_chains, one.storage.start
+        kept, acted_in = list[Routing](), list[Routing]()
+
+        async def register_while_a_store_is_opened(address: str) -> None:
+            await register(address)
+            await one._adopting.acquire()
+            await bench.manager.hold_targets(pb.HoldTargetsRequest(targets=[101], hold=pb.HOLD_FORCED))
+            await until(lambda: one.targets._heard.is_out_of_service(TargetId(101)))
+
+        async def end_opening() -> None:
+            await until(lambda: one._cluster.keep == one._adopt)
+            one._adopting.release()
+
+        async def keep(routing: Routing) -> None:
+            assert one.targets._heard.is_out_of_service(TargetId(101))
+            await keep_chains(routing)
+            kept.append(routing)
+
+        def begin(server: Server) -> None:
+            acted_in.append(one._cluster.routing)
+            serve(server)
+
+        one._registration.start = register_while_a_store_is_opened  # type: ignore[method-assign]
+        one.targets.keep_chains, one.storage.start = keep, begin  # type: ignore[method-assign]
+        await asyncio.gather(one.start(), end_opening())
+        assert acted_in[0] is kept[0] and one.targets.get(101).is_out_of_service
+        await one.stop()
+        await two.stop()
