@@ -145,9 +145,9 @@ class Targets:
 
     @property
     def held(self) -> list[TargetId]:
-        """The targets that have a store here which does not know, or may not know, that their chain goes on without
-        them."""
-        return [*map(TargetId, self.by_id), *self._unopened, *self.unnamed.untold]
+        """The targets that have a store here, or had one that may come back, which does not know, or may not know, that
+        their chain goes on without them."""
+        return [*map(TargetId, self.by_id), *self._unopened, *self.unnamed.untold, *self.unnamed.moved_away]
 
     async def open_added(self, routing: Routing, *, members_only: bool = False) -> bool:
         """Open the targets that are not open: those that moves have brought to this node, also those that have left

@@ -20,6 +20,7 @@ from threefs.wire import manager_pb2 as pb
 from threefs_storage.chain import kept_version
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.health import unknown_stores
+from threefs_storage.health.quarantine import place_of
 from threefs_storage.opening_rests import OpeningRests
 
 _LOG = structlog.get_logger()
@@ -40,6 +41,8 @@ class UnnamedStores:
         self._disk = disk
         self._open_engine = open_engine
         self._clock = clock
+        #: They may come back, repaired. Until then no manager is told of them.
+        self.moved_away: set[TargetId] = set()
         self._found: dict[TargetId, pb.Store] = {}
         self._errors: dict[TargetId, ThreefsError] = {}  # why one could not be read
         self._rests = rests
@@ -49,6 +52,7 @@ class UnnamedStores:
 
     def discard(self, target_id: TargetId) -> None:
         """The routing names it again, or its store is not here any more."""
+        self.moved_away.discard(target_id)
         self._found.pop(target_id, None)
         self._errors.pop(target_id, None)
         self._rests.discard(target_id)
@@ -61,21 +65,32 @@ class UnnamedStores:
 
     async def find(self, own: Sequence[TargetId], routing: Routing) -> None:
         """Read the stores of those of these targets that are on the disk and not in the routing."""
-        for target in await self._present([target for target in own if target not in routing.targets]):
-            self.add(pb.Store(target_id=target))
-            await self._read(target)
+        unnamed = [target for target in own if target not in routing.targets]
+        names = await self._disk.list_directory(self._directory) if unnamed else ()
+        for target in unnamed:
+            place = self._place(target)
+            if place.name in names:
+                self.add(pb.Store(target_id=target))
+                await self._read(target)
+            elif place_of(place).name not in names:  # else what is there is its quarantined store
+                self.moved_away.add(target)
 
     async def read_again(self, routing: Routing) -> None:
         """Try those again that could not be read: a restored manager waits for what they keep. Nobody repairs a damaged
-        one under a process that runs. One that was moved away is given up, unless its disk was."""
+        one under a process that runs. One that was moved away is waited for no longer, unless its disk was."""
         waiting = self._rests.in_turn(target for target in self._unread if target not in routing.targets)
         with contextlib.suppress(ThreefsError):  # the disk may answer next time
             names = await self._disk.list_directory(self._directory) if waiting else ()
             for target in waiting:
                 if self._place(target).name not in names:
                     if kept_routing.NAME in names:
-                        _LOG.warning("a store that could not be read is not on the disk any more", target=target)
+                        _LOG.warning(
+                            "a store that could not be read is not on the disk any more, and no restored manager is "
+                            "told of it: start this service again if it is put back",
+                            target=target,
+                        )
                         self.discard(target)
+                        self.moved_away.add(target)
                 elif not self._rests_now(target) and not isinstance(self._errors.get(target), Corrupt):
                     await self._read(target)
 

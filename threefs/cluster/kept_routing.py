@@ -32,7 +32,7 @@ _LOG = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class _Copy:
     routing: Routing
-    unnamed: dict[TargetId, Target]  # that have a store here and are not in the routing
+    unnamed: dict[TargetId, Target]  # that have or had a store here and are not in the routing
 
     def targets(self) -> Iterator[Target]:
         return chain(self.routing.targets.values(), self.unnamed.values())
@@ -80,7 +80,7 @@ class KeptRouting:
             return False
 
     def own_targets(self) -> list[TargetId]:
-        """The targets that this node has in the copy, also those with a store here that its routing does not name."""
+        """The targets that this node has in the copy, also those that its routing does not name."""
         copy = self._kept or self._stored()
         return [] if copy is None else [t.target_id for t in copy.targets() if t.node_id == self._node_id]
 
@@ -88,9 +88,10 @@ class KeptRouting:
         """Store the routing durably if its nodes, targets or tables differ from those of the copy. A disk that does not
         take it is tried again with the next routing. Raises StrangeStore.
 
-        `held` are the targets that have a store here. A restored manager may not know one of them yet, and a copy
-        without it would not name it at the next start, from which on the manager could not hear of it. Such a target
-        stays beside the routing: in it, a manager made from the copy would have its store deleted.
+        `held` are the targets that have a store here, or had one that may come back. A restored manager may not know
+        one of them yet, and a copy without it would not name it at the next start, from which on the manager could not
+        hear of it. Such a target stays beside the routing: in it, a manager made from the copy would have its store
+        deleted.
         """
         before = self._kept or self._stored()
         beside = [before.find(TargetId(t)) for t in held if t not in routing.targets] if before is not None else []

@@ -13,6 +13,7 @@ from threefs_storage.targets import Targets
 from tests.cluster.services.threefs_storage.test_unopened_stores import BUSY, LASTSRV, refusing, routing_of
 from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chain_of, target_of
 from threefs.cluster import kept_routing
+from threefs.cluster.kept_routing import KeptRouting
 from threefs.env.disk import RealDisk
 from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
@@ -222,7 +223,7 @@ async def test_one_whose_reading_fails_slowly_is_tried_seldom(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("gone", ["nothing", "store", "disk"])
-async def test_one_that_is_damaged_is_not_tried_again_and_one_that_is_gone_is_forgotten(
+async def test_one_that_is_damaged_is_not_tried_again_and_one_that_is_gone_is_not_waited_for(
     gone: str, tmp_path: Path
 ) -> None:
     """An administrator who gives it up moves it away: no restored manager waits for it any more. A disk that is away
@@ -238,8 +239,53 @@ async def test_one_that_is_damaged_is_not_tried_again_and_one_that_is_gone_is_fo
             (tmp_path / "target-102").rename(tmp_path / "elsewhere")
         await targets.unnamed.read_again(KNOWN)
         assert list(targets.unnamed) == ([] if gone == "store" else [pb.Store(target_id=BUSY)])
-        assert (BUSY in targets.held) == (gone != "store") and refusals.tries.count(BUSY) == 1
+        assert BUSY in targets.held and refusals.tries.count(BUSY) == 1
         await targets.close()
+
+
+async def test_one_that_is_moved_away_to_be_repaired_is_read_when_it_is_back(tmp_path: Path) -> None:
+    """The copy of the routing forgot it, so no process looked at it again, and it was called a stray to be removed."""
+    await closed_stores(tmp_path)
+    place, elsewhere = tmp_path / "target-102", tmp_path / "elsewhere"
+    KeptRouting(tmp_path, 1).keep(routing_of(LASTSRV, OFFLINE))
+    for starts in (1, 2):
+        async with refusing(tmp_path, {BUSY: Corrupt("the table is damaged")} if starts == 1 else {}) as (targets, _):
+            kept = KeptRouting(tmp_path, 1)
+            await targets.open(KNOWN)
+            await targets.unnamed.find(kept.own_targets(), KNOWN)
+            kept.keep(KNOWN, targets.held)
+            if starts == 1:
+                place.rename(elsewhere)
+            await targets.unnamed.read_again(KNOWN)
+            assert not list(targets.unnamed), "no manager waits for it"
+            kept.keep(dataclasses.replace(KNOWN, version=1 + starts), targets.held)
+            await targets.close()
+    elsewhere.rename(place)
+    async with refusing(tmp_path, {}) as (targets, _):
+        await targets.unnamed.find(KeptRouting(tmp_path, 1).own_targets(), KNOWN)
+        assert [(store.target_id, bool(store.store_id)) for store in targets.unnamed] == [(BUSY, True)]
+
+
+async def test_a_quarantined_one_counts_as_a_stray(tmp_path: Path) -> None:
+    """It is not expected to come back, and may fill the disk."""
+    (tmp_path / "target-102.damaged").mkdir()
+    async with refusing(tmp_path, {}) as (targets, _):
+        await targets.unnamed.find([BUSY], KNOWN)
+        await targets.strays.look(lambda: KNOWN)
+        report = targets.strays.report()
+        assert report is not None and list(report.targets) == [BUSY]
+
+
+async def test_one_that_is_put_back_while_the_process_runs_is_no_stray(tmp_path: Path) -> None:
+    await closed_stores(tmp_path)
+    (tmp_path / kept_routing.NAME).touch()
+    async with refusing(tmp_path, {BUSY: Corrupt("the table is damaged")}) as (targets, _):
+        await targets.unnamed.find([BUSY], KNOWN)
+        (tmp_path / "target-102").rename(tmp_path / "elsewhere")
+        await targets.unnamed.read_again(KNOWN)
+        (tmp_path / "elsewhere").rename(tmp_path / "target-102")
+        await targets.strays.look(lambda: KNOWN)
+        assert targets.strays.report() is None
 
 
 @pytest.mark.parametrize("named_at_start", [False, True])
