@@ -57,6 +57,7 @@ class KeptRouting:
         self._file = data_dir / NAME
         self._node_id = node_id
         self._kept: _Copy | None = None
+        self._was_there = False  # a copy, at a time since this process began
 
     def check(self, routing: Routing) -> None:
         """Raises StrangeStore if the routing lacks a table that the copy has."""
@@ -86,7 +87,7 @@ class KeptRouting:
 
     def keep(self, routing: Routing, held: Collection[int] = ()) -> None:
         """Store the routing durably if its nodes, targets or tables differ from those of the copy. A disk that does not
-        take it is tried again with the next routing. Raises StrangeStore.
+        take it, or that is away, is tried again with the next routing. Raises StrangeStore.
 
         `held` are the targets that have a store here, or had one that may come back. A restored manager may not know
         one of them yet, and a copy without it would not name it at the next start, from which on the manager could not
@@ -100,14 +101,17 @@ class KeptRouting:
             return
         self.check(routing)
         try:
+            if self._was_there:
+                self._file.stat()  # without it the disk is away, and a copy in the empty mount point would hide that
             _replace(self._file, records.encode(fresh.to_wire(self._node_id)))
         except OSError as error:
             _LOG.warning("the copy of the routing cannot be stored", file=str(self._file), error=str(error))
             return
-        self._kept = fresh
+        self._kept, self._was_there = fresh, True
 
     def _stored(self) -> _Copy | None:
         """The copy on the disk; None if there is none that can be read."""
+        self._was_there |= self._file.exists()
         try:
             return _Copy.from_wire(load(self._file))
         except NotFound:

@@ -109,6 +109,26 @@ def test_a_disk_that_takes_no_copy_is_tried_again(tmp_path: Path) -> None:
     assert kept_routing.load(tmp_path / "later" / kept_routing.NAME).routing.version == 4
 
 
+@pytest.mark.parametrize("reads_first", [False, True])
+def test_a_copy_whose_disk_is_away_is_not_made_in_the_empty_mount_point(reads_first: bool, tmp_path: Path) -> None:
+    """It said that the disk is there, and all its stores gone."""
+    place, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    place.mkdir()
+    kept = KeptRouting(place, 1)
+    kept.keep(routing(3))
+    if reads_first:
+        kept = KeptRouting(place, 1)
+        kept.check(routing(3))
+    place.rename(elsewhere)
+    place.mkdir()
+    kept.keep(routing(4, targets={}))
+    assert not list(place.iterdir())
+    place.rmdir()
+    elsewhere.rename(place)
+    kept.keep(routing(5, targets={}))
+    assert kept_routing.load(place / kept_routing.NAME).routing.version == 5
+
+
 def test_a_copy_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
     file = tmp_path / kept_routing.NAME
     with pytest.raises(NotFound, match=f"there is no {file}"):
