@@ -98,10 +98,16 @@ def _phase_of_held(state: ClusterState, node_id: int, members: Members) -> Phase
     if any(member.state in _NEEDED for member, _ in members.values()):
         return Phase.NEEDED
     old = {target.target_id: target.held_store_id for target in state.routing.targets}
-    found = {target: state.reports[target].store_id for target in members if target in state.reports}
-    new = [target for target, store in found.items() if store not in (0, old[target])]  # 0: it cannot be opened
+    found = [state.reports[target] for target in members if target in state.reports]
+    new = [report.target_id for report in found if _is_new(report, old[report.target_id])]
     alive = state.nodes.get(node_id, pb.NodeStatus()).alive
     return Phase.ARRIVED if alive and len(new) == len(members) else Phase.AWAITED
+
+
+def _is_new(report: pb.TargetReport, old: int) -> bool:
+    """Whether the store is on another disk than the old one. The hold may know only the one that a damaged one was, and
+    not yet the empty one that has replaced it on the old disk."""
+    return report.store_id not in (0, old) and not report.replaces_damaged  # 0: it cannot be opened
 
 
 def _has_failed(report: pb.TargetReport | None) -> bool:

@@ -17,6 +17,7 @@ from threefs_storage.chain.logical_time import LogicalTime
 from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.record_store import LOGICAL_TIME
+from threefs_storage.health.quarantine import is_replacement
 
 T = TypeVar("T")
 _LOG = structlog.get_logger()
@@ -117,6 +118,7 @@ class Target:
         """Use this engine from now on."""
         self.engine = engine
         self.is_closed = False  # its store could not be opened again yet
+        self.replaces_damaged = is_replacement(engine)
         self._saved_minutes = -1  # of the logical time; not known
         self.early.clear()
         self.logical_time.observe(engine.newest_stamp)

@@ -26,7 +26,14 @@ from threefs_storage.engine.failures import is_exhaustion
 from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
-from threefs_storage.health.quarantine import check_disk, has_other_copy, place_of, quarantine
+from threefs_storage.health.quarantine import (
+    check_disk,
+    has_other_copy,
+    is_quarantined,
+    mark_replacement,
+    place_of,
+    quarantine,
+)
 from threefs_storage.opening_rests import OpeningRests
 from threefs_storage.stray_stores import StrayStores
 from threefs_storage.target import Target
@@ -76,6 +83,7 @@ class Targets:
         self._making_room = asyncio.Lock()
         #: By target: one store is removed by one task, and none comes there meanwhile.
         self._quarantining = defaultdict[TargetId, asyncio.Lock](asyncio.Lock)
+        self._replaced: set[TargetId] = set()  # since the start: a store went to quarantine, or was deleted there
         self._failed_disks: dict[str, ThreefsError] = {}  # until the next start of the process
 
     def hear(self, routing: Routing) -> None:
@@ -225,10 +233,10 @@ class Targets:
 
     async def _drop_quarantined(self, target_id: TargetId, is_needed: Callable[[], bool]) -> bool:
         """Whether there was one, and it is deleted."""
-        place = place_of(self._directory / f"target-{target_id}")
+        directory = self._directory / f"target-{target_id}"
+        place = place_of(directory)
         async with self._quarantining[target_id]:
-            present = await self._disk.list_directory(self._directory)
-            is_there = not {place.name, f"{place.name}{LEAVING}"}.isdisjoint(present)
+            is_there = is_quarantined(directory, await self._disk.list_directory(self._directory))
             # Both are so now; it may have been otherwise before this one had its turn.
             if not is_there or is_needed():
                 return False
@@ -237,6 +245,7 @@ class Targets:
             except ThreefsError as error:  # there may be room by other means
                 _LOG.info("a quarantined store cannot be deleted", directory=str(place), error=str(error))
                 return False
+            self._replaced.add(target_id)
             _LOG.warning("a quarantined store is deleted, because the disk is full", directory=str(place))
             return True
 
@@ -301,6 +310,16 @@ class Targets:
             target.engine.fail(error, even_closed=True)
 
     async def _engine(self, target_id: TargetId, chain: Chain, is_out_of_service: Callable[[], bool]) -> ChunkEngine:
+        """Open a store, or the one that replaces it, which is marked."""
+        names = await self._disk.list_directory(self._directory)
+        engine = await self._open_or_replace(target_id, chain, is_out_of_service)
+        if target_id in self._replaced or is_quarantined(self._directory / f"target-{target_id}", names):
+            mark_replacement(engine)
+        return engine
+
+    async def _open_or_replace(
+        self, target_id: TargetId, chain: Chain, is_out_of_service: Callable[[], bool]
+    ) -> ChunkEngine:
         """Open a store. One whose table is damaged is quarantined and replaced by an empty one, if another member may
         have all that it should have, unless its target is out of service: on a disk that awaits its replacement, an
         empty store would pass for the new disk."""
@@ -316,6 +335,7 @@ class Targets:
                 )
             if place is None:
                 raise
+            self._replaced.add(target_id)
             _LOG.error("a damaged store is quarantined", target=target_id, directory=str(place), error=error.message)
         return await self._open_engine(directory)
 
@@ -474,6 +494,7 @@ def report_of(target: Target) -> manager_pb2.TargetReport:
         scrub_interval_ms=round(target.scrub_interval_s * 1000),
         sync_progress=target.sync_progress,
         lost_chunks=len(target.engine.lost_chunks),
+        replaces_damaged=target.replaces_damaged,
         read_only=(target.full and not target.has_failed) or target.engine.read_only is not None,
         failure=failure.message[:MAX_FAILURE_CHARS] if failure is not None else "",
     )

@@ -3,16 +3,25 @@
 A node does not start with empty stores on another node's disk, so disks that were mixed up can be put right. A store
 whose table is damaged goes to quarantine, and its target starts with an empty one, which the chain treats like a new
 disk. The quarantined store stays until the next one takes its place, the disk is full, or the target has moved away.
+
+The empty store is marked: an administrator who has taken the disk out of service waits for another disk, and would take
+it for that one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from threefs.env.disk import Disk
-from threefs.errors import FULL_DISK, DiskFailed, NoSpace, StrangeStore
+import structlog
+
+from threefs.env.disk import LEAVING, Disk
+from threefs.errors import FULL_DISK, DiskFailed, NoSpace, StrangeStore, ThreefsError
 from threefs.ids import NodeId, TargetId
 from threefs.routing import Chain, PublicState, Routing
 from threefs_storage.engine.ballast import BALLAST_FILE
+from threefs_storage.engine.engine import ChunkEngine
+
+_REPLACEMENT = "replacement"
+_LOG = structlog.get_logger()
 
 
 def has_other_copy(chain: Chain, target_id: TargetId) -> bool:
@@ -59,6 +68,7 @@ async def quarantine(directory: Path, disk: Disk, is_kept: Callable[[], bool]) -
 
 
 def _move(directory: Path, place: Path) -> None:
+    assert place.parent == directory.parent, "a quarantined store says that the one beside it is on the same disk"
     try:
         (directory / BALLAST_FILE).unlink(missing_ok=True)
         directory.rename(place)
@@ -71,3 +81,27 @@ def _move(directory: Path, place: Path) -> None:
 def place_of(directory: Path) -> Path:
     """Where the quarantined store of this directory is, if there is one."""
     return directory.with_name(f"{directory.name}.damaged")
+
+
+def is_quarantined(directory: Path, names: Collection[str]) -> bool:
+    """Whether there is a quarantined store of this directory, or what its removal has left. `names` are those beside
+    the directory."""
+    place = place_of(directory).name
+    return not {place, f"{place}{LEAVING}"}.isdisjoint(names)
+
+
+def mark_replacement(engine: ChunkEngine) -> None:
+    """Mark a store that was made in the place of a damaged one. Not durable at once."""
+    try:
+        if engine.note(_REPLACEMENT) is None:
+            engine.put_note(_REPLACEMENT, b"")
+    except ThreefsError as error:
+        _LOG.warning("a store that replaces a damaged one cannot be marked", error=str(error))
+
+
+def is_replacement(engine: ChunkEngine) -> bool:
+    """A mark that cannot be read counts."""
+    try:
+        return engine.note(_REPLACEMENT) is not None
+    except ThreefsError:
+        return True

@@ -16,7 +16,7 @@ from tests.harness.chain_harness import CHAIN, CHUNK, OFFLINE, SERVING, SYNCING,
 from tests.harness.chunk_engine import put
 from tests.harness.clocks import SteppedClock
 from threefs.env.disk import RealDisk
-from threefs.errors import Corrupt, DiskFailed, NotServing, ThreefsError, Unavailable
+from threefs.errors import Corrupt, DiskFailed, NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TableId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, ChainMember, Hold, LocalState
@@ -439,5 +439,42 @@ async def test_a_damaged_store_stays_if_it_is_taken_out_of_service_while_it_is_o
     with pytest.raises(Corrupt):
         await targets.reopen(targets.get(201))
     assert not (tmp_path / "target-201.damaged").exists() and targets.get(201).engine.store_id == before
+    await targets.close()
+    await disk.close()
+
+
+@pytest.mark.parametrize("made", ["at a start", "while it runs", "after a crash", "in the room of the damaged one"])
+async def test_an_empty_store_in_the_place_of_a_damaged_one_says_so(made: str, tmp_path: Path) -> None:
+    """A hold that came before its first report knows the damaged one only: it was taken for that of the new disk."""
+    disk, chain = RealDisk(threads=1), TestChain(tmp_path, 3)
+    chain.members = [(1, SERVING), (3, SERVING), (2, OFFLINE)]
+    place, kept = tmp_path / "target-201", tmp_path / "target-201.damaged"
+    has_room = made != "in the room of the damaged one"
+
+    async def open_table(directory: Path) -> Table:
+        if kept.exists() and not has_room:
+            raise NoSpace("full")
+        return await Table.open(directory)
+
+    async def started() -> Targets:
+        targets = Targets(NodeId(2), tmp_path, disk, EngineSettings(), open_table=open_table)
+        await targets.open(chain.routing())
+        return targets
+
+    targets = await started()
+    assert not targets.reports()[0].replaces_damaged
+    (place / "records" / "CURRENT").write_bytes(b"damaged")
+    if made == "while it runs":
+        await targets.reopen(targets.get(201))
+    else:
+        await targets.close()
+        if made == "after a crash":
+            place.rename(kept)
+        targets = await started()
+    assert targets.reports()[0].replaces_damaged and kept.exists() == has_room
+    await targets.close()
+    await disk.remove_directory(kept)
+    targets = await started()
+    assert targets.reports()[0].replaces_damaged, "the quarantined store is not needed for it"
     await targets.close()
     await disk.close()

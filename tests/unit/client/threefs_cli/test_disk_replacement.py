@@ -70,6 +70,13 @@ def test_the_phases_follow_each_other() -> None:
     assert look(state(S, S), 9).targets == ()
 
 
+def test_an_empty_store_in_the_place_of_a_damaged_one_is_no_new_disk() -> None:
+    """The hold came before the store was reported, and knows the damaged one: the old disk was filled and served."""
+    known = state(O, O, held=True, stores=(6, 7))
+    known.reports[202].replaces_damaged = True
+    assert look(known, 2).phase is Phase.AWAITED
+
+
 def test_a_disk_is_out_of_service_only_when_no_target_of_it_is_in_use() -> None:
     """A person was told to take out a disk that served, perhaps alone."""
     for states in ((S, O), (Y, O), (L, O)):
