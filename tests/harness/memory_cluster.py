@@ -280,6 +280,9 @@ class MemoryConnection:
     def frames(self) -> int:
         return self.peers.storage.frames
 
+    def receive(self) -> None:
+        self.peers.storage.receive()
+
     async def ping(self, timeout_s: float) -> None:
         pass
 

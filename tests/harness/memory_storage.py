@@ -108,6 +108,7 @@ class MemoryStorage:
         self.pause_s: Callable[[], float] | None = None  # how long a request and its answer travel
         self.bytes_per_s = math.inf  # what the link of each call passes
         self.frames = 0  # of answers, that have passed slow links
+        self.receive: Callable[[], None] = lambda: None  # called by a client that looks for frames it has not read
         self.stalled: set[str] = set()  # addresses whose answers end in the middle, on slow links
         self.features = FEATURES
 

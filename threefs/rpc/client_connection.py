@@ -224,6 +224,10 @@ class ClientConnection:
         """Whether a call with so many bytes of payload would be sent at once, without a wait for its turn."""
         return size <= self._limits.payload_bytes and self._window.has_room(size, hops)
 
+    def receive(self) -> None:
+        """Process what has come by now: a process that was busy or stopped may not have read it."""
+        self._stream.receive()
+
     def flush(self) -> None:
         """Hand to the kernel now what waits to be sent, before work that holds up the loop."""
         self._stream.flush()

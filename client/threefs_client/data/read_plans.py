@@ -4,8 +4,9 @@ Rows are planned once (`plan_rows`, `plan_pieces`), `reads.py` sends the plans, 
 This is the hot path.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,11 +38,24 @@ _MISSING = ChunkNotFound.code
 class ReadPlan:
     """One request to one storage process, and the memory for its answer."""
 
-    __slots__ = ("announced", "began", "buffer", "clock", "destinations", "endpoint", "has_begun", "rows", "size")
+    __slots__ = (
+        "announced",
+        "began",
+        "buffer",
+        "call",
+        "clock",
+        "destinations",
+        "endpoint",
+        "has_begun",
+        "rows",
+        "size",
+        "tried",
+    )
 
     def __init__(self, endpoint: ReplicaEndpoint) -> None:
         self.endpoint = endpoint
         self.rows: list[Row] = []
+        self.tried: list[set[int]] = []  # of each row, the targets of all attempts; none at the first attempt
         self.size = 0  # requested bytes
         self.destinations: list[memoryview] | None = None  # None: `buffer`, with one row after the other
         self.buffer: NDArray[np.uint8] | None = None
@@ -49,6 +63,7 @@ class ReadPlan:
         self.clock: Clock | None = None  # of a large request: the begin of its answer is noted
         self.began = 0.0
         self.has_begun = False  # the answer
+        self.call: asyncio.Future[pb.ReadReply] | None = None  # where a task watches over it
 
     def request(self) -> pb.ReadRequest:
         request = pb.ReadRequest()
@@ -84,6 +99,11 @@ class ReadPlan:
     def awaits_grant(self) -> bool:
         """Whether the service has announced the answer, and this process does not let it come yet."""
         return self.announced is not None and self.announced.is_waiting
+
+    def has_untried_replicas(self, selector: ReplicaSelector) -> bool:
+        """Whether each row can be read at another replica, which was not asked yet."""
+        tried = self.tried or repeat(())
+        return all(selector.has_untried_replica(row[0], asked) for row, asked in zip(self.rows, tried, strict=False))
 
     def _short_sink(self, reply: pb.ReadReply, size: int) -> list[memoryview]:
         lengths = reply.length
@@ -217,6 +237,7 @@ def plan_pieces(
             plans.append(current)
         assert current.destinations is not None, "a plan of pieces has a place for each"
         current.destinations.append(piece.place)
+        current.tried.append(piece.tried)
         current.rows.append((target, version, inode, piece.number, piece.within, piece.length, index))
         current.size += piece.length
         endpoint.load += piece.length

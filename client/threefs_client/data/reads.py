@@ -43,6 +43,8 @@ class Connection(Protocol):
     @property
     def frames(self) -> int: ...  # received
 
+    def receive(self) -> None: ...
+
     def call(
         self, method: Any, request: Any, *, timeout_s: float, sink: Any = None, ready: Any = None
     ) -> asyncio.Future[Any]: ...
@@ -241,8 +243,10 @@ class Reader:
                         results[row[6]] = place
                         failed.append((row, error))
         finally:
-            for call in calls:
+            for plan, call in zip(plans, calls, strict=False):
                 call.cancel()
+                if plan.call is not None:  # in this step, too: the caller may use its memory again
+                    plan.call.cancel()
             for plan in plans[len(calls) :]:  # never sent
                 plan.endpoint.load -= plan.size
         return failed
@@ -277,14 +281,19 @@ class Reader:
         self, connection: Connection, plan: ReadPlan, timeout_s: float, ready: Ready | None
     ) -> pb.ReadReply:
         """A large answer may take longer than `attempt_timeout_s`, as long as it comes: another replica is asked
-        instead of one that is silent for so long."""
-        call = connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink, ready=ready)
+        instead of one that is silent for so long. The last one is waited for: a service reads all rows before it
+        answers, and where the disks of all are busy, each repeat gives them more to do."""
+        call = plan.call = connection.call(
+            methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink, ready=ready
+        )
         silence_s = self._options.attempt_timeout_s
         progress = plan.progress(connection.frames)
         try:
             while timeout_s > silence_s and not (await asyncio.wait([call], timeout=silence_s))[0]:
+                connection.receive()  # what came while this process was busy or stopped
                 before, progress = progress, plan.progress(connection.frames)
-                if progress == before and not plan.awaits_grant:
+                is_silent = progress == before and not call.done() and not plan.awaits_grant
+                if is_silent and plan.has_untried_replicas(self._current_selector()):
                     raise DeadlineExceeded(f"{plan.endpoint.address} has sent nothing of a read for {silence_s:g} s")
             reply: pb.ReadReply = await call
             return reply

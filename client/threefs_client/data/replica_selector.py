@@ -4,7 +4,7 @@ turn."""
 from collections.abc import Container, Sequence
 
 from threefs.errors import InvalidArgument, NotServing
-from threefs.ids import ChainId
+from threefs.ids import ChainId, TargetId
 from threefs.layout import FileLayout
 from threefs.routing import Routing
 
@@ -62,6 +62,13 @@ class ReplicaSelector:
             )
             self._chains[chain_id] = found
         return found
+
+    def has_untried_replica(self, target: int, tried: Container[int]) -> bool:
+        """Whether what a target keeps, or has kept, can be read at another one that is not in `tried`."""
+        known = self.routing.targets.get(TargetId(target))
+        if known is None:  # its chain goes on without it
+            return True
+        return any(replica[1] != target and replica[1] not in tried for replica in self._replicas(known.chain_id))
 
     def not_serving(self, layout: FileLayout, number: int) -> NotServing:
         """The error of a chunk whose chain has no replicas here. Other chunks of its file may have some."""

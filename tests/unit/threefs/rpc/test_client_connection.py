@@ -176,6 +176,21 @@ async def test_an_answer_that_has_come_counts_although_this_process_was_too_busy
         assert isinstance(late, DeadlineExceeded), "no answer to this one has come"
 
 
+async def test_a_caller_can_have_read_what_has_come() -> None:
+    async with Served() as (server, peers, address):
+        begun: list[WriteCall] = []
+        add_slow_echo(server, begun)
+        connection = await peers.connect(address, 5)
+        call = connection.call(WRITE, pb.WriteRequest(), timeout_s=60)
+        while not begun:
+            await asyncio.sleep(0.001)
+        connection._stream._stream.on_readable(None)  # the loop does not get to it
+        begun[0].reply(pb.WriteReply())
+        while not call.done():
+            await asyncio.sleep(0.001)
+            connection.receive()
+
+
 async def test_a_cancelled_call_does_not_touch_its_place_any_more() -> None:
     async with Served() as (server, peers, address):
         size = 32 << 20

@@ -136,6 +136,66 @@ def test_a_large_read_is_given_up_as_soon_as_nothing_comes() -> None:
     play(scene, attempt_timeout_s=0.001, timeout_s=0.1)
 
 
+def test_the_last_replica_that_can_be_asked_may_begin_a_large_answer_late() -> None:
+    """When the disks of all were busy, each was given up in turn, and made to read everything once more."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.storage.pause_s = lambda: 0.005
+        await check(fs, [("/a", 0, 64 * KIB)])
+        assert len(files.reads()) == 3, "one at each replica"
+        files.storage.calls.clear()
+        files.cluster.learn(one_serves(files.cluster.routing))
+        await check(fs, [("/a", 0, 64 * KIB)])
+        assert len(files.reads()) == 1
+
+    play(scene, attempt_timeout_s=0.001, timeout_s=0.1)
+
+
+def test_bytes_that_came_while_this_process_was_stopped_show_that_a_replica_works() -> None:
+    """A signal had stopped the process, or its loop was held up: the timer came before the bytes in the socket."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        def receive() -> None:
+            files.storage.frames += 1
+
+        files.storage.bytes_per_s = 1.05 * (1 << 20)  # less than a frame comes in the time of an attempt
+        files.storage.receive = receive
+        await check(fs, [("/a", 0, 64 * KIB)])
+        assert len(files.reads()) == 1
+
+    play(scene, attempt_timeout_s=0.0005)
+
+
+def test_a_large_read_that_is_cancelled_touches_no_memory_of_its_caller_any_more() -> None:
+    """All calls but the first ended some steps after their caller had gone on: what came meanwhile went into its
+    buffer."""
+    calls: list[asyncio.Future[Any]] = []
+    ended: list[bool] = []
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a")
+
+        def call(*_: Any, **__: Any) -> asyncio.Future[Any]:
+            calls.append(asyncio.get_running_loop().create_future())
+            return calls[-1]
+
+        async def read() -> None:
+            try:
+                await fs.read_batch([(file, n * 64 * KIB, 64 * KIB) for n in range(3)], into=bytearray(192 * KIB))
+            finally:
+                ended.extend(each.cancelled() for each in calls)
+
+        files.peers.call = call  # type: ignore[method-assign,assignment]
+        reading = asyncio.create_task(read())
+        while len(calls) < 3:
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert ended == [True] * 3
+
+    play(scene, attempt_timeout_s=0.001)
+
+
 @pytest.mark.parametrize("error", [ConnectionLost(), DeadlineExceeded(), CorruptChunk()])
 def test_a_failed_attempt_goes_to_another_replica(error: ThreefsError) -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:

@@ -42,6 +42,17 @@ def test_a_table_that_is_not_known_yet() -> None:
         ReplicaSelector(EMPTY).resolve(5, LAYOUT)
 
 
+def test_a_replica_is_untried_when_its_chain_serves_at_another_target_than_those_that_were() -> None:
+    routing = make_routing()
+    selector = ReplicaSelector(routing)
+    first, second, third = next(iter(routing.chains.values())).serving
+    assert selector.has_untried_replica(first, ())
+    assert selector.has_untried_replica(first, {first, second})
+    assert not selector.has_untried_replica(first, {second, third})
+    gone = {number: target for number, target in routing.targets.items() if number != first}
+    assert ReplicaSelector(replace(routing, targets=gone)).has_untried_replica(first, {first})
+
+
 def test_the_least_loaded_is_chosen_and_penalties_end() -> None:
     selector = ReplicaSelector(make_routing())
     replicas = selector.resolve(5, LAYOUT)[4][0]
