@@ -135,8 +135,8 @@ class FileLocks:
         return True
 
     async def _try(self, owner: _Owner, lock: Lock, wait: bool) -> bool:
-        if owner.ends and not wait:
-            return False  # the lock of the owner is held until the files are closed
+        if owner.ends:  # `owner.lock` is held until the files are closed, and nothing cancels this call
+            return False
         start, end = _range(lock)
         async with owner.lock:
             try:
@@ -232,7 +232,7 @@ class FileLocks:
 
     async def _release(self, key: Key, release: Callable[[LockOwner], Awaitable[None]]) -> None:
         found = self._owners.get(key)
-        if found is None:
+        if found is None or found.ends:  # this is the next owner of the number, and has got no lock yet
             return
         found.users += 1
         try:

@@ -65,6 +65,28 @@ def test_a_lock_whose_loss_was_not_noticed_before_an_answer_is_an_error_to_its_p
     play(scene)
 
 
+def test_the_next_open_file_with_the_number_of_one_that_is_being_closed_hangs_in_no_call() -> None:
+    """Its lock with a wait could not be interrupted before the end of the close, and its unlock waited for that."""
+
+    async def scene(memory: MemoryFiles, _: LockMeta) -> None:
+        locks, served, whole = FileLocks(memory.context, nothing), asyncio.Event(), Lock(0, 9, fcntl.F_WRLCK, 5)
+        await locks.acquire(5, 1, whole, flock=True, wait=False)
+        ending = asyncio.ensure_future(locks.end_handle(5, 7, 1, flock=True, close=served.wait))
+        asyncio.get_running_loop().call_later(memory.context.options.timeout_s, served.set)
+        await asyncio.sleep(0)
+        await locks.unlock(5, 1, whole, flock=True)
+        interrupted = asyncio.create_task(locks.acquire(5, 1, whole, flock=True, wait=True))
+        await asyncio.sleep(0.1)
+        interrupted.cancel()
+        await asyncio.wait([interrupted])
+        assert interrupted.cancelled() and not served.is_set(), "neither call has waited for the close"
+        await locks.acquire(5, 1, whole, flock=True, wait=True)
+        assert ending.done() and locks.holds(5, 1, flock=True)
+        await locks.unlock_all(5, 1, flock=True)
+
+    lock_meta.play(scene)
+
+
 @pytest.mark.parametrize("owner", [1, 2])
 def test_a_lock_without_a_wait_does_not_wait_for_a_chain(owner: int) -> None:
     """A file that was closed already could not be stored. Nothing ended the program that asked for its lock meanwhile.
