@@ -119,7 +119,7 @@ class ThreefsVfs(FuseFileSystem):
     # ---- lookups and attributes ----
 
     def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
-        return self._cache.get(parent, name) or self._lookup(parent, name)
+        return self._cache.get(parent, name) or self._former_names.looking_up(caller.pid, self._lookup(parent, name))
 
     async def _lookup(self, parent: int, name: bytes, *, again: bool = False) -> Entry:
         revalidation, asked_s = self._lock_revalidation.generation, self._clock.monotonic()

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,27 @@ def test_a_former_name_does_not_lead_to_the_file_where_its_new_name_is_known(
         (there / "first").write_bytes(b"changed")  # under the new name it is as any other
         os.truncate(there / "first", 6)
         assert (here / "first").read_bytes() == b"change"
+
+
+def test_a_program_comes_back_to_a_right_name_after_a_slow_look_up(
+    cluster: LocalCluster, two: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """While the kernel looked the name up again a meta service failed over, and the program got ESTALE."""
+    process = cluster.meta.process
+    goes_on = threading.Timer(2.0, process.send_signal, [signal.SIGCONT])
+    with Mount(cluster.address, tmp_path / "mnt", "--cache", "600") as remembering:
+        here, there = two[0] / "slow", remembering / "slow"
+        here.mkdir()
+        (here / "a").write_bytes(b"content")
+        os.stat(there / "a")
+        os.rename(here / "a", here / "b")
+        os.stat(there / "b")
+        process.send_signal(signal.SIGSTOP)
+        goes_on.start()
+        try:
+            assert (there / "b").read_bytes() == b"content"
+        finally:
+            goes_on.join()
 
 
 def test_a_name_that_was_given_to_something_else_before_it_was_moved(two: tuple[Path, Path]) -> None:

@@ -6,8 +6,9 @@ gets ESTALE once, upon which the kernel looks up its name again, without the pro
 the same thread comes back at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from threefs.bounded_dict import BoundedDict
 from threefs.env.clock import Clock
@@ -15,18 +16,23 @@ from threefs.errors import SessionLost
 from threefs_mount.cache.kernel_attrs import KernelAttrCache
 from threefs_mount.files.open_file_table import name_replaced
 
+T = TypeVar("T")
+
 #: Bounds the memory. Few programs are on their way back at the same time.
 _MAX_THREADS = 4096
-#: How long a thread may take to come back. One that comes later has found the inode by another name. Most that
-#: are sent back never return: their name leads to another file by then, or to none.
+#: How long a thread may take to come back, beside the time in which the kernel looks names up for it. One that comes
+#: later has found the inode by another name. Most that are sent back never return: their name leads to another file by
+#: then, or to none.
 _RETURN_S = 1.0
+#: The number of all threads of other PID namespaces. Whose look-up takes its time is not known of these.
+_FOREIGN = 0
 
 
 class FormerNames:
     def __init__(self, kernel_attrs: KernelAttrCache, clock: Clock) -> None:
         self._kernel_attrs = kernel_attrs
         self._clock = clock
-        self._sent_back = BoundedDict[tuple[int, int], float](_MAX_THREADS)  # (inode, thread) -> until when
+        self._sent_back = BoundedDict[int, dict[int, float]](_MAX_THREADS)  # thread -> inode -> until when
 
     @contextmanager
     def excluded(self, inode: int, thread: int) -> Iterator[None]:
@@ -35,13 +41,33 @@ class FormerNames:
 
         If the context raises SessionLost, the thread comes back, too, and with a new answer about its name.
         """
-        key = (inode, thread)
         now_s = self._clock.monotonic()
-        has_looked_again = now_s < self._sent_back.pop(key, 0.0)
+        has_looked_again = now_s < self._sent_back.get(thread, {}).pop(inode, 0.0)
         try:
             if not has_looked_again and self._kernel_attrs.may_have_former_name(inode, now_s):
                 raise name_replaced()
             yield
         except SessionLost:
-            self._sent_back.put(key, self._clock.monotonic() + _RETURN_S)
+            self._send_back(inode, thread)
             raise
+
+    def _send_back(self, inode: int, thread: int) -> None:
+        now_s = self._clock.monotonic()
+        others = {other: until_s for other, until_s in self._sent_back.get(thread, {}).items() if now_s < until_s}
+        self._sent_back.put(thread, {**others, inode: now_s + _RETURN_S})
+
+    def looking_up(self, thread: int, answer: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """The kernel looks a name up for a thread, which may be on its way back: it does so for each part of the
+        path. A meta service that fails over takes longer for that than a thread has."""
+        return self._on_its_way(thread, answer) if thread != _FOREIGN and self._sent_back.get(thread) else answer
+
+    async def _on_its_way(self, thread: int, answer: Coroutine[Any, Any, T]) -> T:
+        asked_s = self._clock.monotonic()
+        try:
+            return await answer
+        finally:
+            took_s = self._clock.monotonic() - asked_s
+            inodes = self._sent_back.get(thread, {})
+            for inode, until_s in inodes.items():
+                if asked_s < until_s:
+                    inodes[inode] = until_s + took_s

@@ -1,5 +1,7 @@
 """Which thread is sent back to look a name up again. What the kernel does is in tests/cluster/test_mount_names.py."""
 
+import asyncio
+
 import pytest
 from threefs_mount.cache.kernel_attrs import KernelAttrCache
 from threefs_mount.cache.validity import Validity
@@ -18,6 +20,13 @@ class Bench:
 
     def learn(self, moves: int) -> None:
         self.attrs.record(pb.Inode(inode=5, change=moves, moves=moves), self.clock.monotonic())
+
+    def look_up(self, thread: int, took_s: float) -> str:
+        async def answer() -> str:
+            self.clock.advance(took_s)
+            return "an entry"
+
+        return asyncio.run(self.names.looking_up(thread, answer()))
 
     def is_sent_back(self, thread: int, error: Exception | None = None) -> bool:
         try:
@@ -63,6 +72,36 @@ def test_a_thread_that_did_not_come_back_is_sent_back_when_it_uses_another_name(
     bench.learn(2)
     bench.learn(3)
     assert bench.is_sent_back(7)
+
+
+@pytest.mark.parametrize("took_s", [2.0, 60.0])
+def test_a_thread_comes_back_however_long_its_look_ups_take(took_s: float) -> None:
+    """The kernel gives up after the second attempt, and the program got ESTALE for a right name."""
+    bench = Bench()
+    bench.learn(1)
+    bench.learn(2)
+    assert bench.is_sent_back(7)
+    for _ in range(3):  # each part of a path
+        assert bench.look_up(7, took_s) == "an entry"
+        bench.clock.advance(0.3)
+    bench.learn(2)
+    bench.learn(3)
+    assert not bench.is_sent_back(7)
+
+
+@pytest.mark.parametrize(("thread", "idle_s", "looks_up"), [(7, 0.0, 8), (7, 1.0, 7), (0, 0.0, 0)])
+def test_no_other_look_up_gives_a_thread_more_time(thread: int, idle_s: float, looks_up: int) -> None:
+    """Neither that of another thread, nor one that begins when it should have come back. Threads of other PID
+    namespaces cannot be told apart."""
+    bench = Bench()
+    bench.learn(1)
+    bench.learn(2)
+    assert bench.is_sent_back(thread)
+    bench.clock.advance(idle_s)
+    bench.look_up(looks_up, 1.0)
+    bench.learn(2)
+    bench.learn(3)
+    assert bench.is_sent_back(thread)
 
 
 def test_other_errors_send_nobody_back() -> None:
