@@ -111,10 +111,11 @@ def up(
         progress = (lambda line: None) if as_json else (lambda line: click.echo(line, err=True))
         if foreground:
             stop_signals.cancel_current_task()
-        state = await cluster.up(plan, port=port, progress=progress)
-        _show_up(cluster, state, as_json)
+        state = await cluster.up(plan, port=port, progress=progress, whole=foreground)
         if foreground:
-            await _run_in_foreground(cluster)
+            await _run_in_foreground(cluster, state, as_json)
+        else:
+            _show_up(cluster, state, as_json)
 
     with with_filename(cluster.directory):
         try:
@@ -148,10 +149,11 @@ def _show_up(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:
         click.echo(f"{state.address} is up, in {cluster.directory}")
 
 
-async def _run_in_foreground(cluster: LocalCluster) -> None:
+async def _run_in_foreground(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:
     stop = asyncio.Event()
     stop_signals.handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), stop.set)
     try:
+        _show_up(cluster, state, as_json)
         await cluster.watch(lambda line: click.echo(line, err=True), stop.is_set)
     finally:
         await cluster.down()

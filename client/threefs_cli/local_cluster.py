@@ -8,6 +8,7 @@
 It runs programs and never imports them.
 """
 
+import asyncio
 import dataclasses
 import json
 import os
@@ -24,7 +25,7 @@ from threefs.cluster.manager_client import NO_ANSWER, ManagerClient
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import RealNet, parse_address
 from threefs.env.random import RANDOM
-from threefs.errors import InvalidArgument, StrangeStore, Unavailable
+from threefs.errors import InvalidArgument, StrangeStore, ThreefsError, Unavailable
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import ADD_NODES, GET_STATUS, INIT, REBALANCE, Method, Rep, Req
@@ -60,7 +61,12 @@ class LocalCluster:
         return [program for program in found.programs if program.runs] if found else []
 
     async def up(
-        self, plan: Plan | None = None, *, port: int = 0, progress: Progress = lambda line: None
+        self,
+        plan: Plan | None = None,
+        *,
+        port: int = 0,
+        progress: Progress = lambda line: None,
+        whole: bool = False,
     ) -> ClusterFile:
         """Start the programs that do not run, and wait until their chains take writes. The data of an earlier start is
         kept. After CHAINS_S it goes on without chains that do not, and says so.
@@ -68,7 +74,8 @@ class LocalCluster:
         Raises InvalidArgument for a plan that differs from that of the existing cluster, Unavailable for a program that
         does not start. In an existing cluster, a process that others can stand in for leaves the others running: of
         several managers, meta services or members of the engine, and every storage process, because its chains have
-        other copies, or an administrator must decide about them, which needs a running manager.
+        other copies, or an administrator must decide about them, which needs a running manager. Not if it must be
+        `whole`: a start that fails leaves nothing running that it has started.
         """
         with cluster_place.locked(self.directory):
             state = self._load_or_plan(plan, port)
@@ -95,13 +102,14 @@ class LocalCluster:
                 state = await self._start(state, rest, port, progress, failures, new=not initialized)
                 if not failures:  # else chains may wait for an administrator
                     await self._await_chains(state, progress)
+                if initialized and new:
+                    failures += await self._rebalance(state, ", ".join(new), progress)
+                if failures and whole:
+                    raise Unavailable("; ".join(failures))
             except BaseException:
-                await self._stop([program for program in self.running() if program.name not in before])
+                await self._take_back([program for program in self.running() if program.name not in before])
                 self._forget_addresses(new)
                 raise
-            if initialized and new:
-                await self._rebalance(state)
-                progress(f"targets move to {', '.join(new)}; `threefs node ls` shows how far they are")
             if failures:
                 raise Unavailable(
                     f"{'; '.join(failures)}; the rest of the cluster runs: `threefs status` says what is missing"
@@ -400,8 +408,14 @@ class LocalCluster:
         """Let the storage processes join the plan of the cluster; harmless for those that are in it."""
         await self._call_manager(state, ADD_NODES, pb.AddNodesRequest(storage=_planned_nodes(state)))
 
-    async def _rebalance(self, state: ClusterFile) -> None:
-        await self._call_manager(state, REBALANCE, pb.RebalanceRequest())
+    async def _rebalance(self, state: ClusterFile, new: str, progress: Progress) -> list[str]:
+        """Let the new storage processes get their share. Returns why they do not."""
+        try:
+            await self._call_manager(state, REBALANCE, pb.RebalanceRequest())
+        except ThreefsError as error:
+            return [f"no targets move to {new} before `threefs rebalance`: {error.message}"]
+        progress(f"targets move to {new}; `threefs node ls` shows how far they are")
+        return []
 
     async def _call_manager(self, state: ClusterFile, method: Method[Req, Rep], request: Req) -> Rep:
         """Call the primary. Of managers that share a store, none may be primary yet."""
@@ -427,6 +441,13 @@ class LocalCluster:
         return self.directory / name / "log"
 
     # ---- stopping ----
+
+    async def _take_back(self, started: Sequence[Program]) -> None:
+        """Stop what a start has started that fails. A signal that comes meanwhile changes nothing about that."""
+        try:
+            await self._stop(started)
+        except asyncio.CancelledError:
+            await self._stop(started)
 
     async def _stop(self, programs: Sequence[Program]) -> None:
         """Send SIGTERM to all programs, and SIGKILL to those that do not end in time."""

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -7,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
-from threefs_cli import cluster_commands
+from threefs_cli import cluster_commands, cluster_file
+from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.main import main
 
 from threefs.errors import Unavailable
@@ -16,8 +18,14 @@ from threefs.errors import Unavailable
 class WatchedCluster:
     """Runs until it is told to stop."""
 
-    def __init__(self) -> None:
-        self.watched, self.is_down = asyncio.Event(), False
+    def __init__(self, directory: Path = Path()) -> None:
+        self.watched, self.is_down, self.directory = asyncio.Event(), False, directory
+
+    def load(self) -> None:
+        pass
+
+    async def up(self, *arguments: object, **options: object) -> ClusterFile:
+        return cluster_file.fresh(Plan())
 
     async def watch(self, progress: Callable[[str], None], stopped: Callable[[], bool]) -> None:
         self.watched.set()
@@ -25,7 +33,10 @@ class WatchedCluster:
             await asyncio.sleep(0.01)
 
     async def down(self) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)  # a shell repeats it
+        await asyncio.sleep(0.05)
         self.is_down = True
+        (self.directory / "stopped").touch()
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +49,10 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-async def ends_on(*numbers: signal.Signals, wait_s: float = 10) -> bool:
-    cluster = WatchedCluster()
-    running = asyncio.create_task(cluster_commands._run_in_foreground(cast(Any, cluster)))
+async def ends_on(directory: Path, *numbers: signal.Signals, wait_s: float = 10) -> bool:
+    cluster = WatchedCluster(directory)
+    state = cluster_file.fresh(Plan())
+    running = asyncio.create_task(cluster_commands._run_in_foreground(cast(Any, cluster), state, as_json=True))
     await cluster.watched.wait()
     for number in numbers:
         os.kill(os.getpid(), number)
@@ -52,15 +64,33 @@ async def ends_on(*numbers: signal.Signals, wait_s: float = 10) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_a_cluster_in_the_foreground_is_stopped_with_its_command(number: signal.Signals) -> None:
+async def test_a_cluster_in_the_foreground_is_stopped_with_its_command(number: signal.Signals, tmp_path: Path) -> None:
     """SIGHUP: the terminal was closed."""
-    assert await ends_on(number)
+    assert await ends_on(tmp_path, number)
 
 
-async def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
+@pytest.mark.parametrize("lost", ["its output", "a signal"])
+def test_a_start_whose_end_cannot_be_shown_leaves_nothing_running(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of its output was full, or the terminal gone: the command ended, and the cluster ran on."""
+
+    def show(*_: object) -> None:
+        if lost == "its output":
+            raise OSError(errno.EIO, "the terminal is gone")
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    monkeypatch.setattr(cluster_commands, "LocalCluster", WatchedCluster)
+    monkeypatch.setattr(cluster_commands, "_show_up", show)
+    found = CliRunner().invoke(main, ["up", "--foreground", "--dir", str(tmp_path)])
+    assert (tmp_path / "stopped").exists(), found.output
+    assert found.exit_code == (1 if lost == "its output" else 0)
+
+
+async def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path: Path) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    assert not await ends_on(signal.SIGHUP, wait_s=0.1)
-    assert await ends_on(signal.SIGHUP, signal.SIGTERM)
+    assert not await ends_on(tmp_path, signal.SIGHUP, wait_s=0.1)
+    assert await ends_on(tmp_path, signal.SIGHUP, signal.SIGTERM)
 
 
 class StartingCluster:
