@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 from typing import Any
 
 from threefs.errors import InvalidArgument
@@ -20,6 +21,8 @@ MIN_VERIFIED_BYTES = 512
 MAX_RANDOM_BLOCKS = (1 << 48) - 1
 _SECTOR_BYTES = 512
 _BETWEEN_NAMES = re.compile(r"(?<!\\):")
+#: The path of a file that has no name of its own ends with the numbers of its process and of the file.
+_NUMBERED = re.compile(r"(.*)\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -123,14 +126,32 @@ class Job:
         block = self.block_sizes[0]
         return min(total // block, self.file_bytes // block * self.files) * block
 
+    @property
+    def _directory(self) -> str:
+        return str(self["directory"] or ("." if self.engine == "posix" else "/")).rstrip("/")
+
     def paths(self, process: int, host: str = "") -> list[str]:
         """The files of one process; `host` keeps those of several hosts apart."""
-        directory = str(self["directory"] or ("." if self.engine == "posix" else "/")).rstrip("/")
+        directory = self._directory
         if self.file_names and self["directory"]:
             return [f"{directory}/{name}" for name in self.file_names]
         if self.file_names:  # a name with a slash in front needs no directory
             return [posixpath.join(directory or "/", name) for name in self.file_names]
         return [f"{directory}/{self.stem(process, host)}.{number}" for number in range(self.files)]
+
+    @cached_property
+    def first_paths(self) -> frozenset[str]:
+        """The files with names, else the first one of the first process; normalized."""
+        paths = self.paths(0) if self.file_names else [f"{self._directory}/{self.stem(0)}.0"]
+        return frozenset(map(_normalized, paths))
+
+    def has_file(self, path: str) -> bool:
+        """Whether this is the normalized path of a file of one of its processes. They may have a billion files."""
+        numbered = _NUMBERED.fullmatch(path)
+        if self.file_names or numbered is None:
+            return path in self.first_paths
+        stem, process, number = numbered.groups()
+        return f"{stem}.0.0" in self.first_paths and int(process) < self.processes and int(number) < self.files
 
     def stem(self, process: int, host: str = "") -> str:
         """Of the names of one process."""
@@ -200,7 +221,7 @@ def _check_file_names(job: Job) -> None:
     if job["nrfiles"] not in (1, len(names)):
         said = "one file" if len(names) == 1 else f"{len(names)} files"
         raise InvalidArgument(f"filename={given} names {said}, and nrfiles={job['nrfiles']}")
-    if "" in names or len(set(names)) < len(names):
+    if "" in names or len(set(map(_normalized, names))) < len(names):
         raise InvalidArgument(f"filename={given} has a name that is empty or that comes twice between its colons")
 
 
@@ -251,24 +272,30 @@ def check_together(jobs: Sequence[Job]) -> None:
         together = [jobs[index] for index in phase if jobs[index].engine != "meta"]
         if len(together) < 2 or not any(job["verify"] for job in together):
             continue
-        writers: dict[tuple[str, str], list[Job]] = {}
-        for writer in together:
-            for file in _files(writer) if writer.writes else ():
-                writers.setdefault(file, []).append(writer)
-        for job in together:
-            for file in _files(job) if job["verify"] else ():
-                if other := next((writer for writer in writers.get(file, ()) if writer is not job), None):
-                    raise InvalidArgument(
-                        f"job {job.name!r}: verify cannot judge {file[1]}, which job {other.name!r} writes at the same "
-                        "time: leave filename out, name the jobs differently, or part them by a stonewall"
-                    )
+        for job, other in permutations(together, 2):
+            if job["verify"] and other.writes and (path := _common_file(job, other)):
+                raise InvalidArgument(
+                    f"job {job.name!r}: verify cannot judge {path}, which job {other.name!r} writes at the same time: "
+                    "leave filename out, name the jobs differently, or part them by a stonewall"
+                )
 
 
-def _files(job: Job) -> set[tuple[str, str]]:
-    """(cluster, path) of each file; the files of this host are those of no cluster."""
-    cluster = "" if job.engine == "posix" else str(job["address"])
-    paths = (path for process in range(job.processes) for path in job.paths(process))
-    return {(cluster, posixpath.normpath(path)) for path in paths}
+def _common_file(job: Job, other: Job) -> str | None:
+    """A file that both have. Where the files of both are numbered, the first ones tell."""
+    if _cluster(job) != _cluster(other):
+        return None
+    named, either = (job, other) if job.file_names else (other, job)
+    return next((path for path in named.first_paths if either.has_file(path)), None)
+
+
+def _cluster(job: Job) -> str:
+    """Where the files are; those of this host are in no cluster."""
+    return "" if job.engine == "posix" else str(job["address"])
+
+
+def _normalized(path: str) -> str:
+    """POSIX leaves open what two slashes at the begin mean, and `normpath` keeps them."""
+    return posixpath.normpath(f"/{path.lstrip('/')}" if path.startswith("/") else path)
 
 
 def phases(jobs: Sequence[Job]) -> list[list[int]]:

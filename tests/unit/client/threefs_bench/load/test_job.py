@@ -77,6 +77,7 @@ def test_block_sizes_are_those_that_are_used() -> None:
         ({"size": "8191p", "rw": "randwrite"}, "at most 281474976710655 blocks"),
         ({"size": "1m", "filename": "x::y"}, "empty or that comes twice"),
         ({"size": "1m", "filename": "x:x"}, "empty or that comes twice"),
+        ({"size": "1m", "filename": "/x://x"}, "empty or that comes twice"),
         ({"size": "1m", "bs": "1000", "direct": 1, "ioengine": "posix"}, "direct=1 needs"),
         ({"size": "10g", "bs": "1g", "iodepth": 2}, "lower iodepth or bs"),
         ({"size": "1m", "verify": "crc32c", "bssplit": "4k/50:8k/50"}, "one block size"),
@@ -101,6 +102,7 @@ def test_a_job_has_a_name() -> None:
 
 WRITER = {"rw": "write", "verify": "crc32c", "filename": "x"}
 READER = WRITER | {"rw": "read"}
+NUMBERED = job(rw="write", verify="crc32c", numjobs=2, nrfiles=3)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,9 @@ READER = WRITER | {"rw": "read"}
         (job(rw="write", filename="x"), job(rw="read", verify="crc32c", directory="/", filename="x")),
         (job(ioengine="posix", **WRITER), job(ioengine="posix", **(WRITER | {"filename": ".//x"}))),
         (job(rw="write", verify="crc32c"), job(rw="write", verify="crc32c", numjobs=2)),  # of one name
+        (job(**(WRITER | {"filename": "//x"})), job(**READER)),
+        (job(**WRITER), job(directory="/", **(READER | {"filename": "/x"}))),
+        (job(rw="write", filename="a.0.0"), job(rw="read", verify="crc32c")),
     ],
 )
 def test_a_job_does_not_verify_what_another_one_writes_at_the_same_time(jobs: tuple[Job, Job]) -> None:
@@ -130,10 +135,23 @@ def test_a_job_does_not_verify_what_another_one_writes_at_the_same_time(jobs: tu
         (job(address="one:1", **WRITER), job(address="two:1", **WRITER)),
         (job(rw="write", filename="x"), job(rw="write", filename="x")),
         (job(**WRITER), job(ioengine="meta", name="x")),
+        *((job(**(WRITER | {"filename": name})), NUMBERED) for name in ("a.2.0", "a.0.3", "a.0.01", "b.0.0", "a.0")),
+        (NUMBERED, job(rw="write", verify="crc32c", name="a.0")),
+        (NUMBERED, job(rw="write", verify="crc32c", directory="/b")),
     ],
 )
 def test_jobs_may_share_files_that_only_one_of_them_writes_at_a_time(jobs: tuple[Job, Job]) -> None:
     check_together(jobs)
+
+
+def test_jobs_are_compared_without_the_list_of_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two jobs of 64 processes with 10,000 files each took seconds and half a gigabyte, and a thousand times as many
+    are allowed."""
+    monkeypatch.setattr(Job, "paths", None)
+    most = {"rw": "write", "verify": "crc32c", "numjobs": 1024, "nrfiles": 1 << 20}
+    check_together([job(**most), job(name="b", **most)])
+    with pytest.raises(InvalidArgument, match=r"verify cannot judge /a\.0\.0, which job 'a' writes"):
+        check_together([job(**most), job(**most)])
 
 
 def test_stonewalls_divide_the_run() -> None:
