@@ -166,6 +166,7 @@ class StorageNode:
             await self._metrics.start(self._settings.host, self._settings.metrics_port)
         self._background.start("presence", self._stay_present())
         self._background.start("stray stores", self._look_for_strays())
+        self._background.start("room for stores", self._make_room())
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
 
     async def _hear(self, routing: Routing) -> None:
@@ -203,7 +204,6 @@ class StorageNode:
         deleted here a moment ago."""
         while True:
             await self._clock.sleep(_OPENING_PAUSE_S)
-            await self.targets.make_room(lambda: self._cluster.routing)  # takes long; the other targets go on meanwhile
             async with self._adopting:
                 routing = self._cluster.routing
                 await self.targets.unnamed.read_again(routing)
@@ -212,6 +212,13 @@ class StorageNode:
                 elif await self.targets.open_added(routing, members_only=True):
                     await self.targets.keep_chains(routing)
                     self.storage.apply_routing(routing)
+
+    async def _make_room(self) -> None:
+        """Takes long, and nobody waits for it. Begins only when the node is registered: before, the routing may be that
+        of a manager with an older copy of its store, which does not know who serves a chain."""
+        while True:
+            await self._clock.sleep(_OPENING_PAUSE_S)
+            await self.targets.make_room(lambda: self._cluster.routing)
 
     async def _look_for_strays(self) -> None:
         """Begins only when the node is registered: a restored manager, which registers none while it asks, may need any

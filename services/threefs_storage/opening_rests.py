@@ -20,7 +20,7 @@ _MAX_REST_S = 3600.0
 
 
 class OpeningRests:
-    """Of all stores of a node: they mostly lie on one disk."""
+    """Of stores that mostly lie on one disk, and are tried one after the other."""
 
     def __init__(self) -> None:
         self._failed_at: dict[TargetId, float] = {}  # only those that failed slowly

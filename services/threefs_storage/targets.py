@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import math
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,15 +25,8 @@ from threefs_storage.engine.failures import is_exhaustion
 from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
-from threefs_storage.health.quarantine import (
-    check_disk,
-    has_other_copy,
-    is_quarantined,
-    mark_replacement,
-    place_of,
-    quarantine,
-)
-from threefs_storage.opening_rests import OpeningRests
+from threefs_storage.health.damaged_stores import DamagedStores
+from threefs_storage.health.quarantine import check_disk, is_quarantined, place_of
 from threefs_storage.stray_stores import StrayStores
 from threefs_storage.target import Target
 from threefs_storage.unnamed_stores import UnnamedStores
@@ -66,10 +58,10 @@ class Targets:
         #: Those that are deleted, as long as the routing names them without their being members: the manager forgets
         #: them soon, and a new store of them would be one that it does not know.
         self._deleted: set[TargetId] = set()
-        self._rests = OpeningRests()
-        self.unnamed = UnnamedStores(directory, disk, self._open_engine, self._rests, clock)
+        self._damaged = DamagedStores(directory, disk)
+        self.unnamed = UnnamedStores(directory, disk, self._open_engine, clock)
         self.strays = StrayStores(directory, disk, lambda: [*self.held, *self._deleting])
-        self._unopened = UnopenedStores(directory, disk, self._rests)
+        self._unopened = UnopenedStores(directory, disk)
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
         self._node_id = node_id
         self._directory = directory
@@ -81,9 +73,6 @@ class Targets:
         self._memory = WorkingMemory()
         self._heard = EMPTY
         self._making_room = asyncio.Lock()
-        #: By target: one store is removed by one task, and none comes there meanwhile.
-        self._quarantining = defaultdict[TargetId, asyncio.Lock](asyncio.Lock)
-        self._replaced: set[TargetId] = set()  # since the start: a store went to quarantine, or was deleted there
         self._failed_disks: dict[str, ThreefsError] = {}  # until the next start of the process
 
     def hear(self, routing: Routing) -> None:
@@ -100,13 +89,14 @@ class Targets:
     async def open(self, routing: Routing, *, is_own_disk: bool = False) -> None:
         """Open the targets of this node. One that cannot be opened keeps no other one from serving. Raises StrangeStore
         if the disk is another node's; and if none can be opened, NoSpace, DiskFailed, or Unavailable: another process
-        may have them. Where all are damaged this one stays: it replaces them when others have what they had."""
+        may have them. Where all are damaged this one stays: it replaces them when others have what they had, and when
+        there is room."""
         check_disk(self._directory, self._node_id, routing, is_own=is_own_disk)
         await self._finish_removals()
         await self.open_added(routing)
-        if not self.by_id and await self.make_room(lambda: routing):  # else nobody waits for that
-            await self.open_added(routing)
-        errors = [error for error in self._unopened.errors if not isinstance(error, Corrupt)]
+        names = await self._disk.list_directory(self._directory)
+        replaced = {t for t in self._unopened if is_quarantined(self._directory / f"target-{t}", names)}
+        errors = [e for t, e in self._unopened.errors.items() if not isinstance(e, Corrupt) and t not in replaced]
         if errors and not self.by_id:
             raise errors[0]
 
@@ -117,11 +107,11 @@ class Targets:
         own = [target for target in routing.targets.values() if target.node_id == self._node_id]
         known = {*self.by_id, *self._deleting}
         missing = {t.target_id: t for t in own if t.target_id not in known and not self._is_resting(t, routing)}
-        in_turn = [missing[target_id] for target_id in self._rests.in_turn(missing)]
+        in_turn = [missing[target_id] for target_id in self._unopened.in_turn(missing)]
         return [t for t in in_turn if not (self._is_gone(t.target_id) and routing.is_removed(t))]
 
     def _is_resting(self, target: RoutedTarget, routing: Routing) -> bool:
-        is_making_room = target.target_id in self._quarantining and self._quarantining[target.target_id].locked()
+        is_making_room = self._damaged.is_dropping(target.target_id)
         return is_making_room or self._unopened.rests(target, routing, self._clock.monotonic())
 
     def _is_gone(self, target_id: TargetId) -> bool:
@@ -137,6 +127,7 @@ class Targets:
         opened.is_out_of_service = routing.is_out_of_service(target.target_id)
         opened.on_failure = partial(self._disk_failed, engine.space().disk)
         opened.was_unknown = unknown_stores.is_marked(engine)
+        opened.replaces_damaged |= target.target_id in self._damaged.replaced
         self.unnamed.discard(target.target_id)
         self._unopened.discard(target.target_id)
         self.by_id[target.target_id] = opened
@@ -192,13 +183,15 @@ class Targets:
 
         def is_needed(target: RoutedTarget) -> bool:
             chain = newest().chains.get(target.chain_id)
-            return chain is None or not set(chain.serving) - {target.target_id}
+            is_last = chain is None or not set(chain.serving) - {target.target_id}
+            return is_last or target.target_id not in self._unopened
 
         dropped = []
         for target in self._unopened.without_room:
-            if await self._drop_quarantined(target.target_id, partial(is_needed, target)):
-                self._rests.discard(target.target_id)
-                dropped.append(target)
+            with contextlib.suppress(ThreefsError):  # the disk may answer next time
+                if await self._damaged.drop(target.target_id, partial(is_needed, target)):
+                    self._unopened.end_rest(target.target_id)
+                    dropped.append(target)
         return bool(dropped)
 
     def set_unopened_aside(self, routing: Routing) -> None:
@@ -225,29 +218,11 @@ class Targets:
         """Give the room of damaged stores back to the disk. Those stay that may have what no target that serves has,
         and those that cannot be deleted. Raises what the disk fails with when it is looked at."""
         for target in list(self):
-            await self._drop_quarantined(target.target_id, partial(self._needs_quarantined, target))
+            await self._damaged.drop(target.target_id, partial(self._needs_quarantined, target))
 
     def _needs_quarantined(self, target: Target) -> bool:
         serves_alone = len(target.chain.serving) == target.serving
         return serves_alone or self.by_id.get(target.target_id) is not target
-
-    async def _drop_quarantined(self, target_id: TargetId, is_needed: Callable[[], bool]) -> bool:
-        """Whether there was one, and it is deleted."""
-        directory = self._directory / f"target-{target_id}"
-        place = place_of(directory)
-        async with self._quarantining[target_id]:
-            is_there = is_quarantined(directory, await self._disk.list_directory(self._directory))
-            # Both are so now; it may have been otherwise before this one had its turn.
-            if not is_there or is_needed():
-                return False
-            try:
-                await self._disk.remove_directory(place)
-            except ThreefsError as error:  # there may be room by other means
-                _LOG.info("a quarantined store cannot be deleted", directory=str(place), error=str(error))
-                return False
-            self._replaced.add(target_id)
-            _LOG.warning("a quarantined store is deleted, because the disk is full", directory=str(place))
-            return True
 
     async def _remove(self, directory: Path) -> None:
         """Try again while the disk fails: nobody else gives its room back, and the manager would not forget it."""
@@ -277,6 +252,7 @@ class Targets:
                 await target.engine.close()
             engine = await self._engine(target.target_id, target.chain, lambda: target.is_out_of_service)
             target.attach_engine(engine)
+            target.replaces_damaged |= target.target_id in self._damaged.replaced
         except (Corrupt, DiskFailed, Unavailable) as error:
             if not is_exhaustion(error):
                 target.engine.fail(error, even_closed=True)
@@ -310,34 +286,13 @@ class Targets:
             target.engine.fail(error, even_closed=True)
 
     async def _engine(self, target_id: TargetId, chain: Chain, is_out_of_service: Callable[[], bool]) -> ChunkEngine:
-        """Open a store, or the one that replaces it, which is marked."""
-        names = await self._disk.list_directory(self._directory)
-        engine = await self._open_or_replace(target_id, chain, is_out_of_service)
-        if target_id in self._replaced or is_quarantined(self._directory / f"target-{target_id}", names):
-            mark_replacement(engine)
-        return engine
-
-    async def _open_or_replace(
-        self, target_id: TargetId, chain: Chain, is_out_of_service: Callable[[], bool]
-    ) -> ChunkEngine:
-        """Open a store. One whose table is damaged is quarantined and replaced by an empty one, if another member may
-        have all that it should have, unless its target is out of service: on a disk that awaits its replacement, an
-        empty store would pass for the new disk."""
-        directory = self._directory / f"target-{target_id}"
-        try:
-            return await self._open_engine(directory)
-        except Corrupt as error:
-            if not has_other_copy(chain, target_id):
-                raise
-            async with self._quarantining[target_id]:
-                place = await quarantine(
-                    directory, self._disk, lambda: is_out_of_service() or self._heard.is_out_of_service(target_id)
-                )
-            if place is None:
-                raise
-            self._replaced.add(target_id)
-            _LOG.error("a damaged store is quarantined", target=target_id, directory=str(place), error=error.message)
-        return await self._open_engine(directory)
+        """Open a store, or the one that replaces it."""
+        return await self._damaged.open_or_replace(
+            target_id,
+            chain,
+            self._open_engine,
+            lambda: is_out_of_service() or self._heard.is_out_of_service(target_id),
+        )
 
     async def _open_engine(self, directory: Path) -> ChunkEngine:
         engine = await ChunkEngine.open(

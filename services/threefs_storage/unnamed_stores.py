@@ -30,12 +30,7 @@ class UnnamedStores:
     """By target. One that cannot be read is here without its identity: nobody knows what it keeps."""
 
     def __init__(
-        self,
-        directory: Path,
-        disk: Disk,
-        open_engine: Callable[[Path], Awaitable[ChunkEngine]],
-        rests: OpeningRests,
-        clock: Clock,
+        self, directory: Path, disk: Disk, open_engine: Callable[[Path], Awaitable[ChunkEngine]], clock: Clock
     ) -> None:
         self._directory = directory
         self._disk = disk
@@ -45,7 +40,7 @@ class UnnamedStores:
         self.moved_away: set[TargetId] = set()
         self._found: dict[TargetId, pb.Store] = {}
         self._errors: dict[TargetId, ThreefsError] = {}  # why one could not be read
-        self._rests = rests
+        self._rests = OpeningRests()
 
     def add(self, store: pb.Store) -> None:
         self._found[TargetId(store.target_id)] = store

@@ -5,7 +5,7 @@ none for one with an empty store.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import structlog
@@ -26,11 +26,11 @@ _LOG = structlog.get_logger()
 class UnopenedStores:
     """By target."""
 
-    def __init__(self, directory: Path, disk: Disk, rests: OpeningRests) -> None:
+    def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory = directory
         self._disk = disk
         self._found: dict[TargetId, tuple[Target, ThreefsError]] = {}
-        self._rests = rests
+        self._rests = OpeningRests()
 
     def note(self, target: Target, error: ThreefsError, begun_at: float, ended_at: float) -> None:
         """The store of this target cannot be opened."""
@@ -55,7 +55,7 @@ class UnopenedStores:
         """Forget those that the routing does not name, and return them."""
         unknown = [target_id for target_id in self._found if target_id not in routing.targets]
         for target_id in unknown:
-            del self._found[target_id]  # those that rest are not read at once either
+            self.discard(target_id)
         return unknown
 
     def __contains__(self, target_id: TargetId) -> bool:
@@ -69,8 +69,16 @@ class UnopenedStores:
         return [target for target, error in self._found.values() if isinstance(error, NoSpace)]
 
     @property
-    def errors(self) -> list[ThreefsError]:
-        return [error for _, error in self._found.values()]
+    def errors(self) -> dict[TargetId, ThreefsError]:
+        return {target_id: error for target_id, (_, error) in self._found.items()}
+
+    def in_turn(self, targets: Iterable[TargetId]) -> list[TargetId]:
+        """Those first that are to be tried first."""
+        return self._rests.in_turn(targets)
+
+    def end_rest(self, target_id: TargetId) -> None:
+        """It may be opened now."""
+        self._rests.discard(target_id)
 
     def rests(self, target: Target, routing: Routing, now: float) -> bool:
         """Whether it is not tried now. Of a damaged store: if no other member may have what it has, or its target is

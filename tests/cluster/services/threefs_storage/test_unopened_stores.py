@@ -186,18 +186,50 @@ async def test_a_damaged_one_that_fills_its_disk_makes_room(
     routing = routing_of(OFFLINE, other, targets=(101, *others_here))
     async with refusing(tmp_path, {}) as (targets, _):
         targets._open_table = open_table
-        if others_here:
-            await targets.open(routing)
-            assert list(targets.by_id) == [102] and kept.exists()
-            assert await targets.make_room(lambda: routing) == (other is SERVING)
-            assert await targets.open_added(routing) == (other is SERVING)
-        elif other is SERVING:
-            await targets.open(routing)
-        else:
-            with pytest.raises(NoSpace):
-                await targets.open(routing)
+        await targets.open(routing)
+        assert list(targets.by_id) == [*others_here] and kept.exists(), "also a process without targets goes on"
+        assert await targets.make_room(lambda: routing) == (other is SERVING)
+        assert await targets.open_added(routing) == (other is SERVING)
         assert (101 in targets.by_id) == (other is SERVING)
         assert kept.exists() == (other is LASTSRV)
+        await targets.close()
+
+
+async def test_a_disk_that_cannot_be_looked_at_is_asked_for_room_again(tmp_path: Path) -> None:
+    """One moment without descriptors ended the process, and all its targets."""
+    async with refusing(tmp_path, {DAMAGED: NoSpace("full")}) as (targets, _):
+        routing = routing_of(OFFLINE, SERVING)
+        await targets.open(routing)
+        (tmp_path / "target-101.damaged").mkdir()
+        look = targets._disk.list_directory
+
+        async def fail(path: Path) -> list[str]:
+            raise Unavailable(f"{path}: too many open files")
+
+        targets._disk.list_directory = fail  # type: ignore[method-assign]
+        assert not await targets.make_room(lambda: routing)
+        targets._disk.list_directory = look  # type: ignore[method-assign]
+        assert await targets.make_room(lambda: routing)
+        await targets.close()
+
+
+async def test_one_that_is_open_by_now_keeps_what_is_in_quarantine(tmp_path: Path) -> None:
+    """While the first one was deleted, another target found room by other means."""
+    async with refusing(tmp_path, {DAMAGED: NoSpace("full"), BUSY: NoSpace("full")}) as (targets, refusals):
+        routing = routing_of(OFFLINE, SERVING, targets=(101, 102, 103))
+        await targets.open(routing)
+        for target in (101, 102):
+            (tmp_path / f"target-{target}.damaged").mkdir()
+        remove = targets._disk.remove_directory
+
+        async def remove_slowly(path: Path) -> None:
+            await remove(path)
+            refusals.errors.pop(BUSY)
+            assert await targets.open_added(routing)
+
+        targets._disk.remove_directory = remove_slowly  # type: ignore[method-assign]
+        assert await targets.make_room(lambda: routing)
+        assert (tmp_path / "target-102.damaged").exists() and not (tmp_path / "target-101.damaged").exists()
         await targets.close()
 
 
