@@ -19,6 +19,7 @@ from threefs.errors import (
     ChecksumMismatch,
     ChunkNotFound,
     CorruptChunk,
+    DeadlineExceeded,
     NotServing,
     ProtocolError,
     ThreefsError,
@@ -48,14 +49,14 @@ class ReadPlan:
         "endpoint",
         "has_begun",
         "rows",
+        "silent",
         "size",
-        "tried",
     )
 
     def __init__(self, endpoint: ReplicaEndpoint) -> None:
         self.endpoint = endpoint
         self.rows: list[Row] = []
-        self.tried: list[set[int]] = []  # of each row, the targets of all attempts; none at the first attempt
+        self.silent: list[set[int]] = []  # of each row, the targets that did not answer in time; none at first
         self.size = 0  # requested bytes
         self.destinations: list[memoryview] | None = None  # None: `buffer`, with one row after the other
         self.buffer: NDArray[np.uint8] | None = None
@@ -100,10 +101,10 @@ class ReadPlan:
         """Whether the service has announced the answer, and this process does not let it come yet."""
         return self.announced is not None and self.announced.is_waiting
 
-    def has_untried_replicas(self, selector: ReplicaSelector) -> bool:
-        """Whether each row can be read at another replica, which was not asked yet."""
-        tried = self.tried or repeat(())
-        return all(selector.has_untried_replica(row[0], asked) for row, asked in zip(self.rows, tried, strict=False))
+    def has_other_replicas(self, selector: ReplicaSelector) -> bool:
+        """Whether a row can be read at another replica, of which nobody knows yet that it is as slow."""
+        silent = self.silent or repeat(())
+        return any(selector.has_other_replica(row[0], those) for row, those in zip(self.rows, silent, strict=False))
 
     def _short_sink(self, reply: pb.ReadReply, size: int) -> list[memoryview]:
         lengths = reply.length
@@ -189,7 +190,7 @@ class FileToRead(Protocol):
 class Piece:
     """A read within one chunk, over all its attempts."""
 
-    __slots__ = ("damaged", "error", "file", "length", "number", "place", "tried", "within")
+    __slots__ = ("damaged", "error", "file", "length", "number", "place", "silent", "tried", "within")
 
     def __init__(self, file: FileToRead, number: int, within: int, length: int, place: memoryview) -> None:
         self.file = file
@@ -198,6 +199,7 @@ class Piece:
         self.length = length
         self.place = place
         self.tried: set[int] = set()  # targets
+        self.silent: set[int] = set()  # targets that did not answer in time
         self.damaged: set[int] = set()  # targets that have said that they have no good copy
         self.error: ThreefsError | None = None  # of the last attempt
 
@@ -206,6 +208,8 @@ class Piece:
         self.error = error
         if isinstance(error, CorruptChunk):
             self.damaged.add(target)
+        elif isinstance(error, DeadlineExceeded):
+            self.silent.add(target)
 
 
 def plan_pieces(
@@ -237,7 +241,7 @@ def plan_pieces(
             plans.append(current)
         assert current.destinations is not None, "a plan of pieces has a place for each"
         current.destinations.append(piece.place)
-        current.tried.append(piece.tried)
+        current.silent.append(piece.silent)
         current.rows.append((target, version, inode, piece.number, piece.within, piece.length, index))
         current.size += piece.length
         endpoint.load += piece.length

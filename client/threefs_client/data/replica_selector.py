@@ -63,12 +63,14 @@ class ReplicaSelector:
             self._chains[chain_id] = found
         return found
 
-    def has_untried_replica(self, target: int, tried: Container[int]) -> bool:
-        """Whether what a target keeps, or has kept, can be read at another one that is not in `tried`."""
+    def has_other_replica(self, target: int, silent: Container[int]) -> bool:
+        """Whether what a target keeps, or has kept, can be read at another one that is not in `silent`; at any other
+        one, if the target does not serve any more."""
         known = self.routing.targets.get(TargetId(target))
         if known is None:  # its chain goes on without it
             return True
-        return any(replica[1] != target and replica[1] not in tried for replica in self._replicas(known.chain_id))
+        serving = [replica[1] for replica in self._replicas(known.chain_id)]
+        return any(other != target and (other not in silent or target not in serving) for other in serving)
 
     def not_serving(self, layout: FileLayout, number: int) -> NotServing:
         """The error of a chunk whose chain has no replicas here. Other chunks of its file may have some."""

@@ -48,15 +48,15 @@ def test_an_answer_that_has_not_begun_makes_progress_only_by_its_grant() -> None
     assert plan.progress(2) != plan.progress(3)
 
 
-def test_a_plan_has_untried_replicas_when_each_of_its_rows_has() -> None:
+def test_a_plan_has_other_replicas_when_one_of_its_rows_has() -> None:
     selector = ReplicaSelector(make_routing())
     plan = ReadPlan(ReplicaEndpoint("storage:1"))
     plan.rows = [(101, 1, 7, number, 0, 10, number) for number in range(2)]
-    assert plan.has_untried_replicas(selector), "this is the first attempt"
-    plan.tried = [{101}, {101, 201}]
-    assert plan.has_untried_replicas(selector)
-    plan.tried = [{101}, {101, 201, 301}]
-    assert not plan.has_untried_replicas(selector)
+    assert plan.has_other_replicas(selector), "this is the first attempt"
+    plan.silent = [{201, 301}, {201}]
+    assert plan.has_other_replicas(selector)
+    plan.silent = [{201, 301}, {101, 201, 301}]
+    assert not plan.has_other_replicas(selector)
 
 
 def test_a_row_of_nonsense_leaves_nothing_behind() -> None:

@@ -24,7 +24,7 @@ from threefs.errors import (
     ThreefsError,
     Unavailable,
 )
-from threefs.ids import TableId
+from threefs.ids import TableId, TargetId
 from threefs.routing import Chain, PublicState, Routing
 from threefs.wire import meta_pb2, storage_pb2
 
@@ -149,6 +149,32 @@ def test_the_last_replica_that_can_be_asked_may_begin_a_large_answer_late() -> N
         assert len(files.reads()) == 1
 
     play(scene, attempt_timeout_s=0.001, timeout_s=0.1)
+
+
+@pytest.mark.parametrize(
+    ("error", "leaves"), [(ConnectionLost(), False), (ConnectionLost(), True), (DeadlineExceeded(), True)]
+)
+def test_a_large_read_goes_back_to_a_replica_that_can_answer_when_the_other_one_hangs(
+    error: ThreefsError, leaves: bool
+) -> None:
+    """It waited for the one that hung, until its deadline, since the other one had been asked before. That one had been
+    restarted, or had not answered in time; then the chain goes on with it alone."""
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        two = serve(files.cluster.routing, 2)
+        files.cluster.learn(two)
+
+        def fail(address: str, *_: object) -> ThreefsError:
+            files.storage.silent.update({f"storage-{number}:1" for number in (1, 2)} - {address})
+            if leaves:
+                first = int(address[len("storage-")])
+                later = serve(two, 1, first=first)
+                asyncio.get_running_loop().call_later(0.0005, files.cluster.learn, later)
+            return error
+
+        files.storage.before.append(fail)
+        await check(fs, [("/a", 0, 64 * KIB)])
+
+    play(scene, attempt_timeout_s=0.001, timeout_s=0.05)
 
 
 def test_bytes_that_came_while_this_process_was_stopped_show_that_a_replica_works() -> None:
@@ -286,15 +312,21 @@ def test_damage_at_the_only_replica_that_serves_is_not_final_while_others_may_re
 
 
 def one_serves(routing: Routing) -> Routing:
-    """The others of each chain are out."""
+    return serve(routing, 1)
 
-    def alone(chain: Chain) -> Chain:
-        first, *others = chain.members
-        return dataclasses.replace(
-            chain, members=(first, *(dataclasses.replace(each, state=PublicState.OFFLINE) for each in others))
+
+def serve(routing: Routing, count: int, first: int = 1) -> Routing:
+    """So many members of each chain serve, from that node on, and the others are out."""
+
+    def with_few(chain: Chain) -> Chain:
+        serving = {TargetId(node * 100 + chain.chain_id) for node in range(first, first + count)}
+        members = (
+            each if each.target_id in serving else dataclasses.replace(each, state=PublicState.OFFLINE)
+            for each in chain.members
         )
+        return dataclasses.replace(chain, members=tuple(members))
 
-    return dataclasses.replace(routing, chains={number: alone(chain) for number, chain in routing.chains.items()})
+    return dataclasses.replace(routing, chains={number: with_few(chain) for number, chain in routing.chains.items()})
 
 
 def test_a_chain_without_a_serving_target_delays_only_the_reads_of_its_own_chunks() -> None:

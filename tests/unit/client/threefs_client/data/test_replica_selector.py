@@ -42,15 +42,19 @@ def test_a_table_that_is_not_known_yet() -> None:
         ReplicaSelector(EMPTY).resolve(5, LAYOUT)
 
 
-def test_a_replica_is_untried_when_its_chain_serves_at_another_target_than_those_that_were() -> None:
+def test_another_replica_is_one_that_was_not_silent_or_any_that_serves_when_the_first_does_no_more() -> None:
     routing = make_routing()
     selector = ReplicaSelector(routing)
-    first, second, third = next(iter(routing.chains.values())).serving
-    assert selector.has_untried_replica(first, ())
-    assert selector.has_untried_replica(first, {first, second})
-    assert not selector.has_untried_replica(first, {second, third})
+    chain = next(iter(routing.chains.values()))
+    first, second, third = chain.serving
+    assert selector.has_other_replica(first, ())
+    assert selector.has_other_replica(first, {first, second})
+    assert not selector.has_other_replica(first, {second, third})
     gone = {number: target for number, target in routing.targets.items() if number != first}
-    assert ReplicaSelector(replace(routing, targets=gone)).has_untried_replica(first, {first})
+    assert ReplicaSelector(replace(routing, targets=gone)).has_other_replica(first, {first})
+    members = tuple(replace(m, state=PublicState.OFFLINE) if m.target_id == first else m for m in chain.members)
+    chains = {**routing.chains, chain.chain_id: replace(chain, members=members)}
+    assert ReplicaSelector(replace(routing, chains=chains)).has_other_replica(first, {second, third})
 
 
 def test_the_least_loaded_is_chosen_and_penalties_end() -> None:
