@@ -5,6 +5,7 @@ this file system may be awaited on any event loop, and a forked child makes a lo
 """
 
 import asyncio
+import posixpath
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
@@ -39,12 +40,15 @@ def _open_client(address: str, chosen: options.Options) -> FileSystem:
     return client
 
 
-class _PathOfUrl:
-    """Of the class it takes the path of any URL. A file system refuses URLs of other clusters: programs hand URLs to
-    the one that they have at hand, and the files of that one would be read, replaced or removed."""
+class _OfUrls:
+    """A function of URLs. As one of the class it takes any URL. One of a file system refuses URLs of other clusters:
+    programs hand URLs to the file system at hand, and its own files would be read, replaced or removed."""
+
+    def __init__(self, work: Callable[[str | None, Any], Any]) -> None:
+        self._work = work
 
     def __get__(self, fs: "ConnectedFileSystem | None", owner: type) -> Callable[[Any], Any]:
-        return partial(_path_of, fs.address if fs is not None else None)
+        return partial(self._work, fs.address if fs is not None else None)
 
 
 def _path_of(own: str | None, path: Any) -> Any:
@@ -54,15 +58,21 @@ def _path_of(own: str | None, path: Any) -> Any:
     if own and named and not urls.may_be_same(own, named):
         raise InvalidArgument(
             f"{path!r} is in the cluster {named}, and this file system is connected to {own}: open it with "
-            f"fsspec.open or fsspec.url_to_fs, or with fsspec.filesystem('{urls.PROTOCOL}', address='{named}')"
+            f"fsspec.open or fsspec.url_to_fs, or with fsspec.filesystem('{urls.PROTOCOL}', address='{named}'). If "
+            "both are one cluster, write its managers alike"
         )
     return stripped
+
+
+def _parent_of(own: str | None, path: Any) -> str:
+    return str(posixpath.dirname(_path_of(own, path)))
 
 
 class ConnectedFileSystem(FsspecFileSystem):
     protocol = urls.PROTOCOL
     root_marker = "/"
-    _strip_protocol = _PathOfUrl()
+    _strip_protocol = _OfUrls(_path_of)
+    _parent = _OfUrls(_parent_of)
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.data.dirty_extents import DirtyExtents
 from threefs_client.data.write_behind import WriteBehind
+from threefs_client.data.write_budget import WriteBudget
 from threefs_client.data.write_buffer import WriteBuffer
 
 from tests.harness.memory_cluster import MemoryFiles
@@ -81,6 +82,26 @@ def test_small_writes_that_start_no_sending_for_want_of_memory_are_in_the_file_o
         assert await file.write(b"b" * 100_000) == 100_000
         await file.close()
         assert await fs.read_file("/a") == b"a" * 10_000_000 + b"b" * 100_000
+        assert files.context.write_budget.used_bytes == 0
+
+    play(scene)
+
+
+def test_a_share_of_the_budget_comes_back_when_sending_cannot_be_started_as_it_gets_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "wb")
+        await file.write(b"a" * 1000)
+        with monkeypatch.context() as patched:
+            patched.setattr(WriteBehind, "_start", fail)
+            patched.setattr(WriteBudget, "is_short", True)  # another file waits for it
+            assert await file.write(b"b" * (1 << 20)) == 1 << 20
+        await file.close()
+        assert await fs.read_file("/a") == b"a" * 1000 + b"b" * (1 << 20)
         assert files.context.write_budget.used_bytes == 0
 
     play(scene)

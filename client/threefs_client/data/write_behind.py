@@ -231,7 +231,8 @@ class WriteBehind:
             self._budget.add_dirty(self)
         self._taken += size
         if self._budget.is_short:
-            self.start_flush()
+            with contextlib.suppress(MemoryError):  # as where the bytes are added
+                self.start_flush()
 
     def give_budget(self, size: int) -> None:
         """The bytes are sent, or dropped."""

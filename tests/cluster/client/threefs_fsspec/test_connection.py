@@ -60,11 +60,14 @@ def test_a_url_of_another_cluster_is_refused(cluster: LocalCluster, threefs: Thr
         assert threefs.cat_file(url) == b"1"
     elsewhere = f"threefs://127.0.0.1:1{place}/a"
     calls = [threefs.cat_file, threefs.rm, threefs.info, partial(threefs.pipe_file, value=b"2"), threefs.open]
+    calls.append(threefs._parent)
     for call in [*calls, lambda url: threefs.mv(f"{place}/a", url), lambda url: threefs.cat([url])]:
         with pytest.raises(InvalidArgument, match=r"is in the cluster threefs://127\.0\.0\.1:1, and this"):
             call(elsewhere)
     assert threefs.cat_file(f"{place}/a") == b"1"
     assert ThreefsFileSystem._strip_protocol(elsewhere) == f"{place}/a"
+    assert ThreefsFileSystem._parent(elsewhere) == place == threefs._parent(f"{place}/a")
+    assert threefs._parent("/a") == threefs._parent("/") == "/"
 
 
 def test_a_closed_connection_is_made_again(cluster: LocalCluster, threefs: ThreefsFileSystem, place: str) -> None:

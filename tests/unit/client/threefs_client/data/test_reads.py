@@ -159,6 +159,7 @@ def test_a_large_read_goes_back_to_a_replica_that_can_answer_when_the_other_one_
 ) -> None:
     """It waited for the one that hung, until its deadline, since the other one had been asked before. That one had been
     restarted, or had not answered in time; then the chain goes on with it alone."""
+
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         two = serve(files.cluster.routing, 2)
         files.cluster.learn(two)
