@@ -56,6 +56,7 @@ class AcceptedLoss:
         self._dice = SeededRandom(world.seed, "accepted loss")
         self._host = ""  # that which is out
         self._lost: list[str] = []  # those whose disks are emptied
+        self._struck: set[str] = set()  # by what fails beside it
         self._chains: list[ChainId] = []  # that only the first one has then
         self._asked: set[ChainId] = set()  # those whose loss the administrator has accepted, or may have
         self._accepted: set[ChainId] = set()
@@ -73,7 +74,9 @@ class AcceptedLoss:
             self.violations.append(f"I13: {self._host} is dead, and is taken to serve")
             return
         await self._by_client(self._write(b"lost"))
-        faults = world.loop.create_task(self._faults.run(self._draw_faults()))
+        steps = self._draw_faults()
+        self._struck = {host for step in steps for host in step.hosts}
+        faults = world.loop.create_task(self._faults.run(steps))
         self._faults.stores.copy(_AGED, store_faults.MANAGERS)
         self._lose_disks()
         await asyncio.sleep(_EMPTIED_S)
@@ -156,7 +159,9 @@ class AcceptedLoss:
             left = [member.target_id for host, member in hosts.items() if host not in self._lost]
             if chain_id in self._chains:
                 yield chain, hosts[self._host].target_id
-            elif left and not any(hosts[host].state is PublicState.LASTSRV for host in hosts.keys() - set(self._lost)):
+                continue
+            last = {host for host, member in hosts.items() if member.state is PublicState.LASTSRV}
+            if last <= set(self._lost) and self._struck & (hosts.keys() - set(self._lost)):
                 yield chain, left[0]
 
     async def _call(self, request: pb.AcceptLossRequest) -> None:
