@@ -81,7 +81,7 @@ async def _replace(fs: AsyncFileSystem, url: str, found: Disk, interval_s: float
     node_id, said = found.node_id, ""
     while True:
         found = await until_answered(lambda: _advance(fs, url, node_id))
-        if found.phase is Phase.FILLING and progress is None:
+        if found.phase in (Phase.FILLING, Phase.REFILLING) and progress is None:
             progress = Progress(CLOCK.monotonic(), found.copied_bytes)
         left = progress.remaining_s(found, CLOCK.monotonic()) if progress is not None else None
         line = _told(found, left)
@@ -159,6 +159,9 @@ def _step(found: Disk, remaining_s: int | None) -> str:
         )
     if found.phase is Phase.SILENT:
         return f"node {found.node_id} does not run any more: start it, and it is filled to its end"
+    if found.phase is Phase.REFILLING:
+        progress = disk_replacement.progress_text(found, remaining_s)
+        return f"{disk_replacement.refilling_text(found.node_id)}; {progress}"
     if found.phase is Phase.FILLING:
         return disk_replacement.progress_text(found, remaining_s)
     return f"all {found.serving} targets of node {found.node_id} serve"

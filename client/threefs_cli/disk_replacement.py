@@ -24,13 +24,14 @@ class Phase(enum.Enum):
     AWAITED = "awaited"  # it is out of service, and the new disk is not there yet
     ARRIVED = "arrived"  # the new disk is there, and its targets are still out of service
     FILLING = "filling"  # the new disk is being filled
+    REFILLING = "refilling"  # so is an empty store that has taken the place of a damaged one, on the disk that is there
     UNFILLED = "unfilled"  # its process does not run, and the disk had not been filled to its end
     SILENT = "silent"  # its process does not run
 
     @property
     def is_beginning(self) -> bool:
         """Whether the next step is to take the disk out of service."""
-        return self in (Phase.IN_SERVICE, Phase.FAILED, Phase.PARTIAL, Phase.SILENT)
+        return self in (Phase.IN_SERVICE, Phase.FAILED, Phase.PARTIAL, Phase.REFILLING, Phase.SILENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,16 @@ class Disk:
     copied_bytes: int
     total_bytes: int
     lacking_bytes: int = 0  # of room for what a new disk has still to take
+    replacements: frozenset[int] = frozenset()  # targets whose stores have taken the place of damaged ones on this disk
 
     def is_new_since(self, before: "Disk") -> bool:
-        """Whether an empty disk has come in its place. Moves may have changed its targets as well."""
-        return any(before.stores.get(target, store) != store for target, store in self.stores.items())
+        """Whether an empty disk has come in its place. Moves may have changed its targets as well, and damage its
+        stores."""
+        return any(
+            before.stores.get(target, store) != store
+            for target, store in self.stores.items()
+            if target not in self.replacements
+        )
 
 
 def look(state: ClusterState, node_id: int) -> Disk:
@@ -70,7 +77,8 @@ def look(state: ClusterState, node_id: int) -> Disk:
         sum(member.state == pb.SERVING for member, _ in own.values()),
         sum(done for done, _ in copied),
         sum(total for _, total in copied),
-        _lacking(state, own) if phase in (Phase.ARRIVED, Phase.FILLING) else 0,
+        _lacking(state, own) if phase in (Phase.ARRIVED, Phase.FILLING, Phase.REFILLING) else 0,
+        frozenset(target for target in members if _replaces_damaged(state, target)),
     )
 
 
@@ -88,10 +96,18 @@ def _phase(state: ClusterState, node_id: int, members: Members, own: Members) ->
     if not away:
         return Phase.IN_SERVICE
     node = state.nodes.get(node_id, pb.NodeStatus())
+    is_refilled = any(_replaces_damaged(state, target) for target in away)  # it may be the disk that is to be replaced
     if not node.alive:
         behind = any(report.local_state == pb.LOCAL_ONLINE for report in node.targets)
-        return Phase.UNFILLED if behind else Phase.SILENT
-    return Phase.FAILED if any(_has_failed(state.reports.get(target)) for target in away) else Phase.FILLING
+        return Phase.UNFILLED if behind and not is_refilled else Phase.SILENT
+    if any(_has_failed(state.reports.get(target)) for target in away):
+        return Phase.FAILED
+    return Phase.REFILLING if is_refilled else Phase.FILLING
+
+
+def _replaces_damaged(state: ClusterState, target: int) -> bool:
+    report = state.reports.get(target)
+    return report is not None and report.replaces_damaged
 
 
 def _phase_of_held(state: ClusterState, node_id: int, members: Members) -> Phase:
@@ -168,6 +184,10 @@ def progress_text(disk: Disk, remaining_s: int | None) -> str:
     )
 
 
+def refilling_text(node_id: int) -> str:
+    return f"an empty store that has taken the place of a damaged one is filled, on the disk that node {node_id} has"
+
+
 def lacking_text(disk: Disk) -> str:
     return (
         f"; its disk lacks {output.size(disk.lacking_bytes)} for what is still to be copied: remove files, or stop its "
@@ -176,10 +196,12 @@ def lacking_text(disk: Disk) -> str:
 
 
 def plan_text(disk: Disk, chains: Iterable[pb.HeldChain], address: str) -> list[str]:
-    """The steps that will be taken, one a line."""
+    """The steps that will be taken, one a line, behind what the disk is doing."""
     least = min(chains, key=lambda chain: chain.serving - chain.needed, default=None)
     copies = f"; chain {least.chain_id} has {least.serving} of {least.members} copies then" if least is not None else ""
+    found = [f"now {refilling_text(disk.node_id)}"] if disk.phase is Phase.REFILLING else []
     return [
+        *found,
         f"1. the {output.count_of(len(disk.targets), 'target', 'targets')} of node {disk.node_id} at {address or '-'} "
         f"leave their chains{copies}",
         "2. you stop its process, put an empty disk (or an empty directory) with room for at least "

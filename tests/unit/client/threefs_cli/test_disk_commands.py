@@ -23,6 +23,8 @@ class Managers:
         self.held: list[list[int]] = []  # by each call
         self.stays: set[int] = set()
         self.comes = 0  # a target that a move adds while the first ones are held
+        self.stores = dict.fromkeys(targets, 5)
+        self.replaces_damaged = 0  # the target whose damaged store an empty one has replaced
 
     def state(self) -> ClusterState:
         chains = [
@@ -31,9 +33,20 @@ class Managers:
         ]
         out = {target for call in self.held for target in call}
         targets = [
-            pb.Target(target_id=t, node_id=2, hold=pb.HOLD_OFFLINE if t in out else pb.HOLD_NONE) for t in self.states
+            pb.Target(
+                target_id=t,
+                node_id=2,
+                hold=pb.HOLD_OFFLINE if t in out else pb.HOLD_NONE,
+                store_id=self.stores.get(t, 0),
+                held_store_id=self.stores.get(t, 0) if t in out else 0,
+            )
+            for t in self.states
         ]
-        nodes = [pb.NodeStatus(node=pb.Node(node_id=2), alive=True)]
+        reports = [
+            pb.TargetReport(target_id=t, store_id=store, replaces_damaged=t == self.replaces_damaged)
+            for t, store in self.stores.items()
+        ]
+        nodes = [pb.NodeStatus(node=pb.Node(node_id=2), alive=True, targets=reports)]
         return ClusterState(pb.GetStatusReply(chains=chains, nodes=nodes), pb.Routing(targets=targets))
 
     def disk(self) -> Disk:
@@ -70,6 +83,29 @@ async def test_targets_that_move_meanwhile_put_no_replacement_off(
     await replace(services, found, monkeypatch)
     assert services.held == [[202, 203], [202, 203, 204]] and services.disk().phase is Phase.AWAITED
     assert "stop its process" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("state", [pb.SYNCING, pb.SERVING])
+async def test_a_store_that_was_damaged_meanwhile_puts_no_replacement_off(
+    state: "pb.PublicState", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    services = Managers(201, 202)
+    found = services.disk()
+    services.states[202], services.stores[202], services.replaces_damaged = state, 9, 202
+    await replace(services, found, monkeypatch)
+    assert services.held == [[201, 202]] and "stop its process" in capsys.readouterr().out
+
+
+async def test_the_filling_of_a_damaged_store_of_the_new_disk_is_followed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    services = Managers(201, 202)
+    services.states[202] = pb.SYNCING
+    found = services.disk()
+    services.stores[202], services.replaces_damaged = 9, 202
+    await replace(services, found, monkeypatch)
+    told = capsys.readouterr().out
+    assert not services.held and "1 of 2 targets serve" in told and "the place of a damaged one is filled" in told
 
 
 async def test_a_disk_that_is_needed_is_not_to_be_taken_out(

@@ -77,6 +77,24 @@ def test_an_empty_store_in_the_place_of_a_damaged_one_is_no_new_disk() -> None:
     assert look(known, 2).phase is Phase.AWAITED
 
 
+def test_a_disk_whose_damaged_store_is_being_filled_again_is_replaced() -> None:
+    """The command said that a replacement is under way, followed the filling of the old disk, and ended."""
+    for known, phase in (
+        (state(S, Y), Phase.REFILLING),
+        (state(Y, Y), Phase.REFILLING),  # the process has just started, and found the damage then
+        (state(S, O, alive=False, local=pb.LOCAL_ONLINE), Phase.SILENT),
+        (state(S, S), Phase.IN_SERVICE),
+    ):
+        known.reports[202].replaces_damaged = True
+        found = look(known, 2)
+        assert found.phase is phase and found.phase.is_beginning
+    known = state(S, Y, free_bytes=200)
+    known.reports[202].replaces_damaged = True
+    assert look(known, 2).lacking_bytes == 500
+    first, *steps = plan_text(look(known, 2), [], "h:2")
+    assert "the place of a damaged one is filled, on the disk that node 2 has" in first and len(steps) == 3
+
+
 def test_a_disk_is_out_of_service_only_when_no_target_of_it_is_in_use() -> None:
     """A person was told to take out a disk that served, perhaps alone."""
     for states in ((S, O), (Y, O), (L, O)):
@@ -123,6 +141,23 @@ def test_another_disk_is_known_by_what_its_targets_keep() -> None:
     before = keeping(t201=5, t202=5)
     assert not keeping(t202=5, t203=7).is_new_since(before), "a move has taken one away, and another has added one"
     assert keeping(t201=6, t202=6).is_new_since(before)
+
+
+def test_a_store_that_replaces_a_damaged_one_makes_no_other_disk() -> None:
+    """It was replaced while the question waited for its answer; nothing was taken out of service then."""
+
+    def keeping(*stores: int, replacements: tuple[int, ...] = ()) -> Disk:
+        known = state(S, S, stores=stores)
+        for target in known.routing.targets:
+            target.store_id = known.reports[target.target_id].store_id
+        for target_id in replacements:
+            known.reports[target_id].replaces_damaged = True
+        return look(known, 2)
+
+    old, damaged = keeping(5, 5), keeping(5, 9, replacements=(202,))
+    assert not damaged.is_new_since(old)
+    assert keeping(6, 7).is_new_since(damaged), "such a disk can be replaced, too"
+    assert keeping(6, 9, replacements=(202,)).is_new_since(old), "a store of the new disk was damaged"
 
 
 def test_bytes_and_the_end_are_told() -> None:
