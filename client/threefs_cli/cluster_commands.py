@@ -111,9 +111,10 @@ def up(
         progress = (lambda line: None) if as_json else (lambda line: click.echo(line, err=True))
         if foreground:
             stop_signals.cancel_current_task()
-        state = await cluster.up(plan, port=port, progress=progress, whole=foreground)
-        if foreground:
-            await _run_in_foreground(cluster, state, as_json)
+        lacking: list[str] | None = [] if foreground else None
+        state = await cluster.up(plan, port=port, progress=progress, lacking=lacking)
+        if lacking is not None:
+            await _run_in_foreground(cluster, state, lacking, as_json)
         else:
             _show_up(cluster, state, as_json)
 
@@ -139,20 +140,19 @@ def _show_planned(directory: Path, known: ClusterFile | None, state: ClusterFile
 
 def _show_up(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:
     if as_json:
-        rows = [
-            {"name": program.name, "address": program.addresses[0], "pid": program.process.pid}
-            for program in state.programs
-            if program.process is not None
-        ]
+        running = [row for row in map(program_row, state.programs) if row["runs"]]
+        rows = [{key: row[key] for key in ("name", "address", "pid")} for row in running]
         output.print_json({"address": state.address, "directory": str(cluster.directory), "programs": rows})
     else:
         click.echo(f"{state.address} is up, in {cluster.directory}")
 
 
-async def _run_in_foreground(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:
+async def _run_in_foreground(cluster: LocalCluster, state: ClusterFile, lacking: list[str], as_json: bool) -> None:
     stop = asyncio.Event()
     stop_signals.handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), stop.set)
     try:
+        for line in lacking:
+            click.ClickException(output.printable(line)).show()
         _show_up(cluster, state, as_json)
         await cluster.watch(lambda line: click.echo(line, err=True), stop.is_set)
     finally:

@@ -66,7 +66,7 @@ class LocalCluster:
         *,
         port: int = 0,
         progress: Progress = lambda line: None,
-        whole: bool = False,
+        lacking: list[str] | None = None,
     ) -> ClusterFile:
         """Start the programs that do not run, and wait until their chains take writes. The data of an earlier start is
         kept. After CHAINS_S it goes on without chains that do not, and says so.
@@ -74,8 +74,9 @@ class LocalCluster:
         Raises InvalidArgument for a plan that differs from that of the existing cluster, Unavailable for a program that
         does not start. In an existing cluster, a process that others can stand in for leaves the others running: of
         several managers, meta services or members of the engine, and every storage process, because its chains have
-        other copies, or an administrator must decide about them, which needs a running manager. Not if it must be
-        `whole`: a start that fails leaves nothing running that it has started.
+        other copies, or an administrator must decide about them, which needs a running manager. What is wrong with them
+        is an error all the same, unless `lacking` is there to get it. Any other start that fails leaves nothing running
+        that it has started.
         """
         with cluster_place.locked(self.directory):
             state = self._load_or_plan(plan, port)
@@ -104,16 +105,15 @@ class LocalCluster:
                     await self._await_chains(state, progress)
                 if initialized and new:
                     failures += await self._rebalance(state, ", ".join(new), progress)
-                if failures and whole:
-                    raise Unavailable("; ".join(failures))
             except BaseException:
                 await self._take_back([program for program in self.running() if program.name not in before])
                 self._forget_addresses(new)
                 raise
             if failures:
-                raise Unavailable(
-                    f"{'; '.join(failures)}; the rest of the cluster runs: `threefs status` says what is missing"
-                )
+                told = f"{'; '.join(failures)}; the rest of the cluster runs: `threefs status` says what is missing"
+                if lacking is None:
+                    raise Unavailable(told)
+                lacking.append(told)
             return state
 
     async def forget(self, node_id: int) -> None:

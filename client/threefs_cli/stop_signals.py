@@ -13,12 +13,13 @@ def handle(numbers: Sequence[signal.Signals], handler: Callable[[], object]) -> 
 
 
 def cancel_current_task() -> None:
-    """Let SIGTERM and SIGHUP cancel this task, as Ctrl-C does by itself."""
+    """Let Ctrl-C, SIGTERM and SIGHUP cancel this task. A second one changes nothing: a shell repeats the SIGHUP of its
+    terminal, and an impatient user Ctrl-C, which would break off the stop."""
     task = asyncio.current_task()
     assert task is not None, "a task calls it"
 
     def cancel() -> None:
-        if not task.cancelling():  # a shell repeats the SIGHUP of its terminal, which would break off the stop
+        if not task.cancelling():
             task.cancel()
 
-    handle((signal.SIGTERM, signal.SIGHUP), cancel)
+    handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), cancel)

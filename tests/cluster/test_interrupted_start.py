@@ -83,13 +83,12 @@ async def test_a_signal_during_the_rebalance_stops_what_was_started(tmp_path: Pa
     assert cluster.stops == [["storage-1", "storage-2"]]
 
 
-@pytest.mark.parametrize("whole", [False, True])
-async def test_a_cluster_runs_without_a_rebalance_unless_it_must_be_whole(whole: bool, tmp_path: Path) -> None:
+async def test_a_cluster_runs_without_a_rebalance(tmp_path: Path) -> None:
     cluster = GrownCluster(tmp_path / "cluster")
     cluster.rebalances = refuse
     with pytest.raises(Unavailable, match="no targets move to storage-1 before `threefs rebalance`: the manager has"):
-        await cluster.up(Plan(storage=1, replicas=1), whole=whole)
-    assert cluster.stops == ([["storage-1"]] if whole else [])
+        await cluster.up(Plan(storage=1, replicas=1))
+    assert not cluster.stops
 
 
 async def test_a_signal_does_not_break_off_the_stop_after_an_error(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 import asyncio
+import dataclasses
 import errno
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -8,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
-from threefs_cli import cluster_commands, cluster_file
+from threefs_cli import cluster_commands, cluster_file, processes
 from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.main import main
 
@@ -52,7 +54,7 @@ def handlers() -> Iterator[None]:
 async def ends_on(directory: Path, *numbers: signal.Signals, wait_s: float = 10) -> bool:
     cluster = WatchedCluster(directory)
     state = cluster_file.fresh(Plan())
-    running = asyncio.create_task(cluster_commands._run_in_foreground(cast(Any, cluster), state, as_json=True))
+    running = asyncio.create_task(cluster_commands._run_in_foreground(cast(Any, cluster), state, [], as_json=True))
     await cluster.watched.wait()
     for number in numbers:
         os.kill(os.getpid(), number)
@@ -85,6 +87,39 @@ def test_a_start_whose_end_cannot_be_shown_leaves_nothing_running(
     found = CliRunner().invoke(main, ["up", "--foreground", "--dir", str(tmp_path)])
     assert (tmp_path / "stopped").exists(), found.output
     assert found.exit_code == (1 if lost == "its output" else 0)
+
+
+class LackingCluster(WatchedCluster):
+    """Of its processes one serves, one has never served, one has ended, and one was not started."""
+
+    async def up(self, *arguments: object, **options: object) -> ClusterFile:
+        lacking = options["lacking"]
+        assert isinstance(lacking, list), "it goes on in the foreground"
+        lacking.append("storage-2 did not start; the rest of the cluster runs")
+        state = cluster_file.fresh(Plan(storage=2, replicas=2))
+        runs, ended = processes.of(os.getpid()), processes.Process(1 << 30, 1)
+        for name, addresses, process in (("manager", ("h:1",), runs), ("meta", (), runs), ("storage-1", (), ended)):
+            state = state.replace(dataclasses.replace(state.program(name), addresses=addresses, process=process))
+        return state
+
+    async def watch(self, progress: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+        (self.directory / "watched").touch()
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_cluster_in_the_foreground_runs_without_what_can_be_missed(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One dead disk kept all others from running, in each container and unit that runs in the foreground."""
+    monkeypatch.setattr(cluster_commands, "LocalCluster", LackingCluster)
+    found = CliRunner().invoke(main, ["up", "--foreground", "--dir", str(tmp_path), *options])
+    assert (tmp_path / "watched").exists() and (tmp_path / "stopped").exists(), found.output
+    assert found.exit_code == 0 and "Error: storage-2 did not start; the rest" in found.stderr
+    if options:
+        rows = json.loads(found.stdout)["programs"]
+        assert [(row["name"], row["address"]) for row in rows] == [("manager", "h:1"), ("meta", "")]
+    else:
+        assert "threefs://h:1 is up" in found.stdout
 
 
 async def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path: Path) -> None:

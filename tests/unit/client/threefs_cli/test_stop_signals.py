@@ -10,14 +10,14 @@ from threefs_cli import stop_signals
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """Those of the test run, which no signal ends meanwhile."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, lambda *received: None) for number in numbers]
     yield
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_cancels_the_task_once(number: signal.Signals) -> None:
     """A second one would break off what the first one has begun to tidy up."""
     tidied: list[bool] = []
