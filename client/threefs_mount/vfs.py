@@ -145,7 +145,7 @@ class ThreefsVfs(FuseFileSystem):
 
     def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
         known = self._cache.get_attributes(inode)
-        return known if known is not None else self._getattr(inode)
+        return known if known is not None else self._former_names.looking_up(caller.pid, self._getattr(inode))
 
     async def _getattr(self, inode: int, *, again: bool = False) -> Entry:
         revalidation, asked_s = self._lock_revalidation.generation, self._clock.monotonic()

@@ -18,8 +18,9 @@ from threefs_mount.files.open_file_table import name_replaced
 
 T = TypeVar("T")
 
-#: Bounds the memory. Few programs are on their way back at the same time.
+#: Bound the memory. Few programs are on their way back at the same time.
 _MAX_THREADS = 4096
+_MAX_INODES = 16  # of each thread, which comes back to the last one at once, or never
 #: How long a thread may take to come back, beside the time in which the kernel looks names up for it. One that comes
 #: later has found the inode by another name. Most that are sent back never return: their name leads to another file by
 #: then, or to none.
@@ -32,7 +33,7 @@ class FormerNames:
     def __init__(self, kernel_attrs: KernelAttrCache, clock: Clock) -> None:
         self._kernel_attrs = kernel_attrs
         self._clock = clock
-        self._sent_back = BoundedDict[int, dict[int, float]](_MAX_THREADS)  # thread -> inode -> until when
+        self._sent_back = BoundedDict[int, BoundedDict[int, float]](_MAX_THREADS)  # thread -> inode -> until when
 
     @contextmanager
     def excluded(self, inode: int, thread: int) -> Iterator[None]:
@@ -42,7 +43,7 @@ class FormerNames:
         If the context raises SessionLost, the thread comes back, too, and with a new answer about its name.
         """
         now_s = self._clock.monotonic()
-        has_looked_again = now_s < self._sent_back.get(thread, {}).pop(inode, 0.0)
+        has_looked_again = now_s < self._inodes(thread).pop(inode, 0.0)
         try:
             if not has_looked_again and self._kernel_attrs.may_have_former_name(inode, now_s):
                 raise name_replaced()
@@ -52,13 +53,18 @@ class FormerNames:
             raise
 
     def _send_back(self, inode: int, thread: int) -> None:
-        now_s = self._clock.monotonic()
-        others = {other: until_s for other, until_s in self._sent_back.get(thread, {}).items() if now_s < until_s}
-        self._sent_back.put(thread, {**others, inode: now_s + _RETURN_S})
+        inodes = self._inodes(thread)
+        inodes.put(inode, self._clock.monotonic() + _RETURN_S)
+        self._sent_back.put(thread, inodes)
+
+    def _inodes(self, thread: int) -> BoundedDict[int, float]:
+        found = self._sent_back.get(thread)
+        return found if found is not None else BoundedDict(_MAX_THREADS if thread == _FOREIGN else _MAX_INODES)
 
     def looking_up(self, thread: int, answer: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """The kernel looks a name up for a thread, which may be on its way back: it does so for each part of the
-        path. A meta service that fails over takes longer for that than a thread has."""
+        path, and before that it may ask for the attributes of the directory in which the path begins. A meta service
+        that fails over takes longer for that than a thread has."""
         return self._on_its_way(thread, answer) if thread != _FOREIGN and self._sent_back.get(thread) else answer
 
     async def _on_its_way(self, thread: int, answer: Coroutine[Any, Any, T]) -> T:
@@ -67,7 +73,7 @@ class FormerNames:
             return await answer
         finally:
             took_s = self._clock.monotonic() - asked_s
-            inodes = self._sent_back.get(thread, {})
+            inodes = self._inodes(thread)
             for inode, until_s in inodes.items():
                 if asked_s < until_s:
                     inodes[inode] = until_s + took_s

@@ -18,8 +18,8 @@ class Bench:
         self.attrs = KernelAttrCache(Validity(1.0))
         self.names = FormerNames(self.attrs, self.clock)
 
-    def learn(self, moves: int) -> None:
-        self.attrs.record(pb.Inode(inode=5, change=moves, moves=moves), self.clock.monotonic())
+    def learn(self, moves: int, inode: int = 5) -> None:
+        self.attrs.record(pb.Inode(inode=inode, change=moves, moves=moves), self.clock.monotonic())
 
     def look_up(self, thread: int, took_s: float) -> str:
         async def answer() -> str:
@@ -28,9 +28,9 @@ class Bench:
 
         return asyncio.run(self.names.looking_up(thread, answer()))
 
-    def is_sent_back(self, thread: int, error: Exception | None = None) -> bool:
+    def is_sent_back(self, thread: int, error: Exception | None = None, inode: int = 5) -> bool:
         try:
-            with self.names.excluded(5, thread):
+            with self.names.excluded(inode, thread):
                 if error is not None:
                     raise error
         except SessionLost:
@@ -102,6 +102,21 @@ def test_no_other_look_up_gives_a_thread_more_time(thread: int, idle_s: float, l
     bench.learn(2)
     bench.learn(3)
     assert bench.is_sent_back(thread)
+
+
+@pytest.mark.parametrize(("thread", "most"), [(7, 16), (0, 4096)])
+def test_only_so_much_is_kept_of_those_that_do_not_come_back(thread: int, most: int) -> None:
+    """All threads of other PID namespaces have one number. The more of them were on their way, the longer took each."""
+    bench = Bench()
+    first, last = 100, 100 + most
+    for inode in range(first, last + 1):
+        assert bench.is_sent_back(thread, SessionLost("the name belongs to another file"), inode)
+    for inode in (first, first + 1, last):
+        bench.learn(1, inode)
+        bench.learn(2, inode)
+    assert bench.is_sent_back(8, inode=last), "it has a former name"
+    assert not bench.is_sent_back(thread, inode=last) and not bench.is_sent_back(thread, inode=first + 1)
+    assert bench.is_sent_back(thread, inode=first), "this one is forgotten"
 
 
 def test_other_errors_send_nobody_back() -> None:
