@@ -176,7 +176,9 @@ class FileLocks:
     # ---- unlocking ----
 
     def holds(self, inode: int, owner: int, *, flock: bool) -> bool:
-        return (inode, _kind(flock), owner) in self._owners
+        """Whether it may have a lock, or get one for which it asks now."""
+        found = self._owners.get((inode, _kind(flock), owner))
+        return found is not None and not found.ends  # else this is the next owner of the number
 
     def closing_descriptor(self, inode: int, handle: int, owner: int) -> bool:
         """A process closes a descriptor. Returns whether it has record locks on the file, which end with that."""

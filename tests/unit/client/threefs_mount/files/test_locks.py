@@ -74,6 +74,7 @@ def test_the_next_open_file_with_the_number_of_one_that_is_being_closed_hangs_in
         ending = asyncio.ensure_future(locks.end_handle(5, 7, 1, flock=True, close=served.wait))
         asyncio.get_running_loop().call_later(memory.context.options.timeout_s, served.set)
         await asyncio.sleep(0)
+        assert not locks.holds(5, 1, flock=True), "its unlock has nothing to store first"
         await locks.unlock(5, 1, whole, flock=True)
         interrupted = asyncio.create_task(locks.acquire(5, 1, whole, flock=True, wait=True))
         await asyncio.sleep(0.1)
