@@ -221,8 +221,8 @@ def _check_file_names(job: Job) -> None:
     if job["nrfiles"] not in (1, len(names)):
         said = "one file" if len(names) == 1 else f"{len(names)} files"
         raise InvalidArgument(f"filename={given} names {said}, and nrfiles={job['nrfiles']}")
-    if "" in names or len(set(map(_normalized, names))) < len(names):
-        raise InvalidArgument(f"filename={given} has a name that is empty or that comes twice between its colons")
+    if "" in names or len(job.first_paths) < len(names):
+        raise InvalidArgument(f"filename={given} has a name that is empty, or two of one file, between its colons")
 
 
 def _check_meta(job: Job) -> None:
