@@ -94,7 +94,7 @@ def _copies(sources: Sequence[Path]) -> list[Copy]:
     for source in sources:
         file = source / kept_routing.NAME if source.is_dir() else source
         kept = kept_routing.load(file)
-        copies.append(Copy(file, kept.node_id, kept.routing, tuple(kept.unnamed)))
+        copies.append(Copy(file, kept.node_id, kept.routing, kept_routing.highest_target(kept)))
     return copies
 
 

@@ -33,17 +33,13 @@ class Copy:
     file: Path
     node_id: int
     routing: pb.Routing
-    unnamed: Sequence[pb.Target] = ()  # that have stores there, and are not in that routing
-
-    @property
-    def highest_target(self) -> int:
-        return max((target.target_id for target in (*self.routing.targets, *self.unnamed)), default=0)
+    highest_target: int  # that its node was ever told of
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
     newest: Copy
-    highest_target: int  # of all copies: an older one may name a store that lies on its disk still
+    highest_target: int  # of all copies: the store of one that the newest does not know may lie on a disk still
     read_nodes: tuple[int, ...]
     unread_nodes: tuple[int, ...]  # storage nodes of the newest copy whose own copy is not among those read
     unsettled_chains: tuple[int, ...]  # with more or fewer members than their table says

@@ -164,7 +164,7 @@ class Manager:
         await inquiry.wait_done(self._stale_store.check_fresh)
         known, wall_ns = self._publisher.routing, self._clock.wall_ns()
         adopted = restored_versions.adopted_chains(known, inquiry.newest_chains, wall_ns)
-        routing = await restored_versions.adopt(store, adopted, self._clock)
+        routing = await restored_versions.adopt(store, adopted, inquiry.highest_target, self._clock)
         self._publisher.publish(routing)
         self._failure_detector.unfence(routing)
         self._inquiry = None

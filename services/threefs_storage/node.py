@@ -119,6 +119,7 @@ class StorageNode:
             reports=self.targets.reports,
             stores=self.targets.stores,
             unnamed_stores=lambda: list(self.targets.unnamed),
+            highest_target=lambda: self._kept_routing.highest_target,
             open_grant=self.targets.open_grant,
             fenced=self.targets.yield_leases,
             unreachable=lambda: self.storage.reachability.unreachable(),

@@ -7,6 +7,9 @@ newest version of its own chain, durably before it acts in it.
 Tables of chains are never removed. So a routing that lacks a table of the copy is that of a manager whose store was
 restored from a backup of before the table was made. It is refused: its manager would give the numbers of the lost
 chains and targets to new ones, over the chunks of the old ones, and the copy that knows better would be replaced.
+
+A copy forgets a target that has left the cluster, whose store may lie on a disk still. It never forgets the highest
+number of a target, so that no manager that is restored or rebuilt gives the number of such a target to a new one.
 """
 
 import os
@@ -40,9 +43,13 @@ class _Copy:
     def find(self, target_id: TargetId) -> Target | None:
         return self.routing.targets.get(target_id) or self.unnamed.get(target_id)
 
-    def to_wire(self, node_id: int) -> pb.KeptRouting:
-        unnamed = map(routing_module.target_to_wire, self.unnamed.values())
-        return pb.KeptRouting(node_id=node_id, routing=routing_module.to_wire(self.routing), unnamed=unnamed)
+    def to_wire(self, node_id: int, highest_target: int) -> pb.KeptRouting:
+        return pb.KeptRouting(
+            node_id=node_id,
+            routing=routing_module.to_wire(self.routing),
+            unnamed=map(routing_module.target_to_wire, self.unnamed.values()),
+            highest_target=highest_target,
+        )
 
     @classmethod
     def from_wire(cls, kept: pb.KeptRouting) -> Self:
@@ -54,6 +61,7 @@ class KeptRouting:
     """The copy in one data directory."""
 
     def __init__(self, data_dir: Path, node_id: int) -> None:
+        self.highest_target = 0  # of all that the copies here have ever named, as far as they were read
         self._file = data_dir / NAME
         self._node_id = node_id
         self._kept: _Copy | None = None
@@ -100,10 +108,11 @@ class KeptRouting:
         if self._kept is not None and _same_shape(self._kept, fresh):
             return
         self.check(routing)
+        self.highest_target = max([self.highest_target, *routing.targets])
         try:
             if self._was_there:
                 self._file.stat()  # without it the disk is away, and a copy in the empty mount point would hide that
-            _replace(self._file, records.encode(fresh.to_wire(self._node_id)))
+            _replace(self._file, records.encode(fresh.to_wire(self._node_id, self.highest_target)))
         except OSError as error:
             _LOG.warning("the copy of the routing cannot be stored", file=str(self._file), error=str(error))
             return
@@ -113,12 +122,14 @@ class KeptRouting:
         """The copy on the disk; None if there is none that can be read."""
         self._was_there |= self._file.exists()
         try:
-            return _Copy.from_wire(load(self._file))
+            kept = load(self._file)
         except NotFound:
             return None
         except Corrupt as error:
             _LOG.warning("the copy of the routing is damaged and is replaced", error=str(error))
             return None
+        self.highest_target = max(self.highest_target, highest_target(kept))
+        return _Copy.from_wire(kept)
 
 
 def load(file: Path) -> pb.KeptRouting:
@@ -131,6 +142,11 @@ def load(file: Path) -> pb.KeptRouting:
         return records.decode(value, pb.KeptRouting, NAME.encode())
     except Corrupt as error:
         raise Corrupt(f"{file} is damaged: {error}") from None
+
+
+def highest_target(kept: pb.KeptRouting) -> int:
+    """Of all targets that this copy and those before it have named."""
+    return max([kept.highest_target, *(target.target_id for target in (*kept.routing.targets, *kept.unnamed))])
 
 
 def _same_shape(kept: _Copy, fresh: _Copy) -> bool:

@@ -22,3 +22,7 @@ def record_number(key: bytes) -> int:
 
 #: After the store was restored or made anew, so many ids are skipped: they may have been given out since.
 SKIPPED_IDS = 4096
+
+#: A node that says that it knows a target of a higher number is not believed. So a wrong number that counts leaves half
+#: of the 32 bits for targets that are made later.
+LAST_BELIEVED_TARGET = 1 << 31

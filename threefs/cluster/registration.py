@@ -62,7 +62,8 @@ class Registration:
     moment (R10). `fenced` is called when the manager does not take this process for its node any more. It has to give
     up all leases. Then the process registers again, with a higher incarnation. `unreachable` returns the storage
     processes that this one cannot reach, `configuration` what the process runs with, `stray_stores` those that its disk
-    has in vain, all for each heartbeat. While `silent` says so none is sent, and the leases end.
+    has in vain, all for each heartbeat. While `silent` says so none is sent, and the leases end. `highest_target`
+    returns, for each registration, the highest number of a target that the process was ever told of.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Registration:
         reports: Callable[[], Sequence[pb.TargetReport]] = tuple,
         stores: Callable[[], Sequence[pb.Store]] = tuple,
         unnamed_stores: Callable[[], Sequence[pb.Store]] = tuple,
+        highest_target: Callable[[], int] = lambda: 0,
         open_grant: Callable[[], Grant] = lambda: _grant_nothing,
         fenced: Callable[[], None] = lambda: None,
         unreachable: Callable[[], Sequence[pb.UnreachablePeer]] = tuple,
@@ -97,6 +99,7 @@ class Registration:
         self._reports = reports
         self._stores = stores
         self._unnamed_stores = unnamed_stores
+        self._highest_target = highest_target
         self._open_grant = open_grant
         self._fenced = fenced
         self._unreachable = unreachable
@@ -147,6 +150,7 @@ class Registration:
             self._request.stores.extend(self._stores())
             del self._request.unnamed_stores[:]
             self._request.unnamed_stores.extend(self._unnamed_stores())
+            self._request.highest_target = self._highest_target()
             self._request.routing_version = self._newest_routing
             try:
                 reply = await self._manager.call(REGISTER, self._request, timeout_s=_CALL_S)

@@ -222,17 +222,19 @@ class KeptChain(_message.Message):
     def __init__(self, chain: _Optional[_Union[Chain, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ...) -> None: ...
 
 class KeptRouting(_message.Message):
-    __slots__ = ("node_id", "routing", "unnamed")
+    __slots__ = ("node_id", "routing", "unnamed", "highest_target")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     ROUTING_FIELD_NUMBER: _ClassVar[int]
     UNNAMED_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_TARGET_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     routing: Routing
     unnamed: _containers.RepeatedCompositeFieldContainer[Target]
-    def __init__(self, node_id: _Optional[int] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ..., unnamed: _Optional[_Iterable[_Union[Target, _Mapping]]] = ...) -> None: ...
+    highest_target: int
+    def __init__(self, node_id: _Optional[int] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ..., unnamed: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., highest_target: _Optional[int] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores", "routing_version", "release", "unnamed_stores")
+    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores", "routing_version", "release", "unnamed_stores", "highest_target")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +245,7 @@ class RegisterRequest(_message.Message):
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     UNNAMED_STORES_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_TARGET_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     kind: NodeKind
     address: str
@@ -253,7 +256,8 @@ class RegisterRequest(_message.Message):
     routing_version: int
     release: str
     unnamed_stores: _containers.RepeatedCompositeFieldContainer[Store]
-    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., routing_version: _Optional[int] = ..., release: _Optional[str] = ..., unnamed_stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ...) -> None: ...
+    highest_target: int
+    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., routing_version: _Optional[int] = ..., release: _Optional[str] = ..., unnamed_stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., highest_target: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("node_id", "cluster_id", "routing")

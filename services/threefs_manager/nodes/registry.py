@@ -57,6 +57,10 @@ async def register_node(
             writer.put_node(dataclasses.replace(other, address=""))
     if node.incarnation != request.incarnation:  # a repeat may come late, and the process may have other stores by now
         _record_stores(writer, request, started_before=node.incarnation != 0)
+    known = restored_versions.highest_target(request)
+    if known > cluster.next_target:  # the node was away when a restored manager asked what targets there were
+        cluster.next_target = known
+        writer.put_cluster()
     registered = dataclasses.replace(
         node, address=request.address, incarnation=request.incarnation, domain=_domain(node, request)
     )

@@ -26,6 +26,7 @@ from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
+from threefs_manager.store import restored_versions
 
 #: Beyond every version that a chain reaches. The version that is made from it must fit into 32 bits.
 _NO_VERSION = 1 << 31
@@ -39,6 +40,7 @@ class Inquiry:
     def __init__(self, routing: Routing, clock: Clock) -> None:
         """`routing` is the routing of the backup."""
         self.newest_chains: dict[ChainId, pb.KeptChain] = {}
+        self.highest_target = 0  # that a node knows
         self.done = asyncio.Event()
         self._routing = routing
         self._clock = clock
@@ -83,6 +85,7 @@ class Inquiry:
             _check_chain(request.node_id, store.kept.chain)
             self._take(store.kept)
             self._awaited.discard(target.target_id)
+        self.highest_target = max(self.highest_target, restored_versions.highest_target(request))
         self._note_unreadable(request)
         self._check_done()
 

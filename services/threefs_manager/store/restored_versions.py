@@ -13,7 +13,9 @@ two backups are restored twice.
 
 Chains may have got members since that the backup does not know, on nodes that it does not know either. They come with
 what the nodes report, and no id is given out again: a second target of a number would take the place of the first one
-in the routing, and the storage service would delete the chunks of the first one.
+in the routing, and the storage service would delete the chunks of the first one. Nor is the number of a target given
+out again that has left the cluster since: its store may lie on a disk, and would pass for that of the new target. So
+each node says the highest number that it was ever told of.
 """
 
 import dataclasses
@@ -22,9 +24,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from threefs import routing as routing_module
-from threefs.cluster.manager_records import FIRST_ADDED_TARGET, FIRST_META_NODE, SKIPPED_IDS
+from threefs.cluster.manager_records import FIRST_ADDED_TARGET, FIRST_META_NODE, LAST_BELIEVED_TARGET, SKIPPED_IDS
 from threefs.env.clock import Clock
-from threefs.ids import ChainId, TargetId
+from threefs.ids import ChainId
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.store.cluster_store import Store, Writer, retry_forever
@@ -69,6 +71,13 @@ def _skip_ids(cluster: pb.ClusterRecord, known: Iterable[int]) -> None:
     cluster.next_meta_node = max(cluster.next_meta_node, FIRST_META_NODE) + SKIPPED_IDS
 
 
+def highest_target(request: pb.RegisterRequest) -> int:
+    """Of the targets that the process knows and that were added to the cluster; 0 if there is none. An older release
+    names only stores."""
+    known = [request.highest_target, *(store.target_id for store in request.unnamed_stores)]
+    return max((target for target in known if FIRST_ADDED_TARGET < target <= LAST_BELIEVED_TARGET), default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class AdoptedChain:
     """A chain as it goes on after a restore."""
@@ -90,25 +99,24 @@ def adopted_chains(routing: Routing, newest: Mapping[ChainId, pb.KeptChain], wal
     return found
 
 
-async def adopt(store: Store, adopted: Sequence[AdoptedChain], clock: Clock) -> Routing:
+async def adopt(store: Store, adopted: Sequence[AdoptedChain], highest_target: int, clock: Clock) -> Routing:
     """Store the chains, some in each transaction, because a transaction is bounded; returns the routing after that.
 
     The mark of the restore goes with the last ones. If the term ends before, the next primary asks all nodes again.
-    Chains that were adopted already are newer than what any of them keeps, and nothing was served from them. Raises
-    Fenced.
+    Chains that were adopted already are newer than what any of them keeps, and nothing was served from them.
+    `highest_target` is that of all nodes that have reported. Raises Fenced.
     """
     batches = [adopted[first : first + _BATCH] for first in range(0, max(1, len(adopted)), _BATCH)]
-    known = [target.target_id for one in adopted for target in one.targets]
+    known = [highest_target, *(target.target_id for one in adopted for target in one.targets)]
     for number, batch in enumerate(batches, 1):
         write = partial(write_adopted, batch=batch, known=known, is_last=number == len(batches))
         _, routing = await retry_forever(partial(store.change, write), clock)
     return routing
 
 
-async def write_adopted(
-    writer: Writer, batch: Sequence[AdoptedChain], known: Sequence[TargetId], *, is_last: bool
-) -> None:
-    """`known` are all targets that are adopted, with the other batches as well: no id of them is given out."""
+async def write_adopted(writer: Writer, batch: Sequence[AdoptedChain], known: Sequence[int], *, is_last: bool) -> None:
+    """`known` are all targets that are adopted, with the other batches as well, and the highest that any node knows: no
+    id of them is given out."""
     if not await writer.is_restored():
         return  # an earlier attempt of unknown outcome has done it
     for one in batch:

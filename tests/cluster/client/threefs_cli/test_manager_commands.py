@@ -46,12 +46,13 @@ def test_no_store_is_made_by_root_in_the_directory_of_another_user(tmp_path: Pat
     assert not list(data.iterdir())
 
 
-def test_targets_that_a_copy_names_beside_its_routing_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("held", [[101], []])
+def test_targets_that_a_copy_has_named_beside_its_routing_or_before_are_read(held: list[int], tmp_path: Path) -> None:
     """The rebuilt manager gave their numbers to new targets."""
     named = routing.Target(TargetId(101), NodeId(1), ChainId(1))
     known = dataclasses.replace(routing.EMPTY, version=1, targets={TargetId(101): named})
     for version in (known, dataclasses.replace(known, version=2, targets={})):
-        KeptRouting(tmp_path, 1).keep(version, held=[TargetId(101)])
+        KeptRouting(tmp_path, 1).keep(version, held)
     (found,) = manager_commands._copies([tmp_path])
     assert not found.routing.targets and found.highest_target == 101
 

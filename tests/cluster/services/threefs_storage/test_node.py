@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from threefs_manager.election import Election
 from threefs_manager.service import Manager
+from threefs_manager.store.cluster_store import read_cluster
 from threefs_storage import node as storage_node
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.node import StorageNode
@@ -18,13 +19,15 @@ from threefs_storage.targets import Targets
 from tests.harness.chain_harness import until
 from tests.harness.rpc import identity
 from threefs.background import cancel_and_wait
+from threefs.cluster.kept_routing import KeptRouting
 from threefs.cluster.manager_client import FramedManagerClient
+from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
 from threefs.errors import DiskFailed
-from threefs.ids import ChainId, TargetId
+from threefs.ids import ChainId, NodeId, TargetId
 from threefs.kv.memory import MemoryEngine
-from threefs.routing import PublicState, Routing
+from threefs.routing import PublicState, Routing, Target
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2 as pb
 
@@ -301,6 +304,23 @@ async def test_stores_of_an_earlier_life_of_the_node_are_in_the_status(tmp_path:
             await asyncio.sleep(0.01)
         assert await strays() == [pb.StrayStores(targets=[901], bytes=8192), pb.StrayStores()]
         assert (tmp_path / "node-1" / "target-901" / "blocks").exists()
+        await one.stop()
+        await two.stop()
+
+
+async def test_a_manager_hears_of_the_highest_number_that_the_routing_has_ever_had(tmp_path: Path) -> None:
+    """It was restored, and gave the number out again: the store that lies on the disk passed for that of the new
+    target."""
+    far = TargetId(FIRST_ADDED_TARGET + 100_000)
+    async with Bench(tmp_path) as bench:
+        one, two = await bench.node(1), await bench.node(2)
+        routing, place = one._cluster.routing, tmp_path / "node-1"
+        await one.stop()
+        with_far = replace(routing, targets={**routing.targets, far: Target(far, NodeId(2), ChainId(1))})
+        for version in (with_far, routing):
+            KeptRouting(place, 1).keep(version)
+        one = await bench.node(1)
+        assert (await read_cluster(bench._engine.begin())).next_target == far
         await one.stop()
         await two.stop()
 

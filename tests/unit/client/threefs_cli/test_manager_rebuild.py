@@ -1,4 +1,3 @@
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -32,8 +31,8 @@ def routing(version: int = 9, cluster: str = "c", third: int = 301) -> pb.Routin
     )
 
 
-def copy(node: int, of: pb.Routing) -> Copy:
-    return Copy(Path(f"/{node}/routing"), node, of)
+def copy(node: int, of: pb.Routing, highest: int = 0) -> Copy:
+    return Copy(Path(f"/{node}/routing"), node, of, max([highest, *(target.target_id for target in of.targets)]))
 
 
 def test_the_newest_copy_counts() -> None:
@@ -86,11 +85,10 @@ async def test_the_manager_reads_what_was_written() -> None:
     assert await engine.begin().get(METADATA_KEY) is not None
 
 
-async def test_no_number_of_a_store_that_a_copy_names_is_given_out_again() -> None:
+async def test_no_number_that_a_node_was_told_of_is_given_out_again() -> None:
     """More targets than a restore skips were made after the backup whose manager the newest copy follows."""
     far = ADDED + 100_000
-    older, unnamed = routing(8, third=far), [pb.Target(target_id=far, node_id=3, chain_id=1)]
-    for other in (copy(3, older), dataclasses.replace(copy(3, routing()), unnamed=unnamed)):
+    for other in (copy(3, routing(8, third=far)), copy(3, routing(), highest=far)):
         engine = MemoryEngine()
         tx = engine.begin()
         for key, value in manager_rebuild.plan([copy(1, routing()), other]).pairs():

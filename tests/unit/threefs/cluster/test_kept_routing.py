@@ -7,7 +7,20 @@ from threefs.cluster import kept_routing
 from threefs.cluster.kept_routing import KeptRouting
 from threefs.errors import Corrupt, NotFound, StrangeStore
 from threefs.ids import ChainId, NodeId, TableId, TargetId
-from threefs.routing import EMPTY, Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
+from threefs.kv import records
+from threefs.routing import (
+    EMPTY,
+    Chain,
+    ChainMember,
+    Node,
+    NodeKind,
+    PublicState,
+    Routing,
+    Target,
+    target_to_wire,
+    to_wire,
+)
+from threefs.wire import manager_pb2 as pb
 
 
 def routing(version: int, chain_version: int = 1, **changes: object) -> Routing:
@@ -80,6 +93,35 @@ def test_a_copy_names_the_targets_that_come_while_the_routing_lacks_one_that_is_
         assert sorted(KeptRouting(tmp_path, 1).own_targets()) == held
     KeptRouting(tmp_path, 1).keep(routing(9), held=[101, 102])
     assert sorted(KeptRouting(tmp_path, 1).own_targets()) == [101, 102], "one of them is named again"
+
+
+FAR = Target(TargetId(901), NodeId(2), ChainId(1))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_copy_never_forgets_the_highest_number_of_a_target(restarted: bool, tmp_path: Path) -> None:
+    """A restored manager gave it to a new target, which took the store that lies on a disk still for its own."""
+    kept = KeptRouting(tmp_path, 1)
+    kept.keep(routing(3, targets={**routing(3).targets, FAR.target_id: FAR}))
+    for version in (4, 5):
+        if restarted:
+            kept = KeptRouting(tmp_path, 1)
+            kept.check(routing(version))
+            assert kept.highest_target == 901
+        kept.keep(routing(version))
+        found = kept_routing.load(tmp_path / kept_routing.NAME)
+        assert [target.target_id for target in found.routing.targets] == [101] and not found.unnamed
+        assert kept.highest_target == kept_routing.highest_target(found) == 901
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_copy_of_an_older_release_knows_the_targets_that_it_names(named: bool, tmp_path: Path) -> None:
+    copy = pb.KeptRouting(node_id=1, routing=to_wire(routing(3)))
+    (copy.routing.targets if named else copy.unnamed).append(target_to_wire(FAR))
+    (tmp_path / kept_routing.NAME).write_bytes(records.encode(copy))
+    kept = KeptRouting(tmp_path, 1)
+    kept.keep(routing(4))
+    assert kept.highest_target == kept_routing.load(tmp_path / kept_routing.NAME).highest_target == 901
 
 
 def test_a_routing_that_lacks_a_table_of_the_copy_is_refused(tmp_path: Path) -> None:

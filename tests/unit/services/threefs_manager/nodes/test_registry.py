@@ -7,6 +7,7 @@ import pytest
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.registry import check_incarnation, check_reports
 from threefs_manager.service import Manager
+from threefs_manager.store.cluster_store import read_cluster
 from threefs_manager.store.restored_versions import unknown_domain
 
 from tests.harness import beating_nodes
@@ -15,6 +16,7 @@ from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench, run
 from tests.unit.services.threefs_manager.test_service import PLAN, beating, meta, plan, storage, version_of
 from threefs import __version__
+from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.errors import InvalidArgument, NodeInUse, NotFound, StaleIncarnation, ThreefsError, Unavailable
 from threefs.ids import NodeId
 from threefs.routing import EMPTY, Node, NodeKind, PublicState
@@ -269,6 +271,24 @@ def test_status_says_which_stray_stores_a_node_has_and_keeps_no_more_than_the_fi
         assert (list(kept.targets), kept.bytes) == (list(range(1, 1025)), 7)
         await manager.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7))
         assert not (await manager.get_status(pb.GetStatusRequest())).nodes[0].HasField("stray_stores")
+
+    run(body)
+
+
+def test_no_number_of_a_target_is_given_out_that_a_process_knows_which_was_not_asked() -> None:
+    """It was away when the restored manager asked, or it was removed, and joins again with its disk."""
+    far = FIRST_ADDED_TARGET + 100_000
+
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        for incarnation, known in enumerate((far, 0, far - 7, (1 << 32) - 1), 7):
+            request = storage(1, "h:1", incarnation)
+            request.highest_target = known
+            await manager.register(request)
+            before = await version_of(manager)
+            await manager.register(request)
+            assert await version_of(manager) == before, "a repeat wakes nobody"
+        assert (await read_cluster(bench.engine.begin())).next_target == far
 
     run(body)
 

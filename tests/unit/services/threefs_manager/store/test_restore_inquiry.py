@@ -268,6 +268,39 @@ async def test_members_that_chains_have_got_since_the_backup_are_known_and_their
     await bench.stop()
 
 
+@pytest.mark.parametrize("store_id", [None, 0, 88])
+async def test_the_number_of_a_target_that_has_left_the_cluster_is_not_given_again(store_id: int | None) -> None:
+    """Its store lies on a disk still, and passed for that of the new target. It was told that its chain goes on without
+    it, or cannot be read (0), or its node does not name it any more (None)."""
+    bench = Bench()
+    cluster_id = await _restored(bench)
+    manager = await bench.start()
+    routing, far = manager._publisher.routing, FIRST_ADDED_TARGET + 100_000
+    for number in (1, 2, 3):
+        request = storage(number, f"h:{number}", cluster_id=cluster_id)
+        own = (target for target in routing.targets.values() if target.node_id == number)
+        for target in own:
+            request.stores.add(target_id=target.target_id, store_id=77, kept=kept(routing.chains[target.chain_id]))
+        if number == 1 and store_id is None:
+            request.highest_target = far
+        elif number == 1:
+            request.unnamed_stores.add(target_id=far, store_id=store_id)
+        with pytest.raises(Unavailable, match="restored"):
+            await manager.register(request)
+    bench.clock.advance(10.0)
+    if store_id == 0:
+        await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1]))
+    while manager._inquiry is not None:
+        await asyncio.sleep(0)
+    for number in (1, 2, 3):
+        await manager.register(storage(number, f"h:{number}", cluster_id=cluster_id))
+    await manager.create_table(pb.CreateTableRequest(call_id=bytes(16), replicas=2, targets_per_disk=2))
+    after = manager._publisher.routing
+    made = [t for t in after.targets.values() if t.chain_id in after.tables[TableId(2)]]
+    assert made and all(target.target_id > far for target in made)
+    await bench.stop()
+
+
 async def test_processes_that_ran_on_have_to_register_again_first() -> None:
     """They hold leases of the manager before until they do."""
     bench = Bench()

@@ -10,6 +10,7 @@ from threefs_manager.store.restored_versions import (
     adopt,
     adopted_chains,
     epoch_at,
+    highest_target,
     number_at,
     raise_routing_version,
     raised_routing_version,
@@ -105,6 +106,17 @@ async def test_ids_that_may_have_been_given_out_since_the_backup_are_skipped() -
     assert writer.cluster.next_meta_node > FIRST_META_NODE + 1000
 
 
+def test_a_number_that_no_cluster_reaches_uses_up_no_others() -> None:
+    """A process that is broken says it, or the name of a directory does."""
+    far = FIRST_ADDED_TARGET + 9000
+    for false in (101, FIRST_ADDED_TARGET, (1 << 31) + 1, (1 << 32) - 1):
+        stores = [pb.Store(target_id=false)]
+        assert highest_target(pb.RegisterRequest(highest_target=false, unnamed_stores=stores)) == 0
+        assert highest_target(pb.RegisterRequest(highest_target=far, unnamed_stores=stores)) == far
+    stores = [pb.Store(target_id=101), pb.Store(target_id=far)]
+    assert highest_target(pb.RegisterRequest(unnamed_stores=stores)) == far, "an older release names its stores"
+
+
 def test_the_target_that_served_last_returns_as_if_all_had_died() -> None:
     def chain(*states: PublicState) -> Chain:
         return Chain(ChainId(1), 7, tuple(ChainMember(TargetId(n), state) for n, state in enumerate(states)))
@@ -174,7 +186,7 @@ async def test_a_store_with_more_chains_than_fit_into_a_transaction_is_adopted()
     engine = MemoryEngine(random=dice, conflict_rate=0.05, unknown_rate=0.05, clock=clock)
     await fill(engine, clock, [serving(n, 100_000 + n) for n in range(1, MAX_TRANSACTION_KEYS + 1001)], nodes=1)
     store, before = await restored_store(engine, "one", clock)
-    after = await adopt(store, adopted_chains(before, {}, NOW_NS), clock)
+    after = await adopt(store, adopted_chains(before, {}, NOW_NS), 0, clock)
     assert after == await store.load() and after.version > before.version
     assert len(after.chains) == MAX_TRANSACTION_KEYS + 1000
     assert all(chain.version > 100 and not chain.serving for chain in after.chains.values())
@@ -186,7 +198,7 @@ async def test_a_store_without_chains_is_settled_as_well() -> None:
     engine = MemoryEngine(random=SeededRandom(1), clock=clock)
     await fill(engine, clock, [], nodes=1)
     store, before = await restored_store(engine, "one", clock)
-    await adopt(store, adopted_chains(before, {}, NOW_NS), clock)
+    await adopt(store, adopted_chains(before, {}, NOW_NS), 0, clock)
     assert await read_mark(engine.begin()) is None
 
 
@@ -218,7 +230,7 @@ async def test_a_primary_that_takes_over_while_chains_are_adopted_begins_anew(ad
             pb.RegisterRequest(node_id=node, unnamed_stores=[pb.Store(target_id=target, store_id=7, kept=what)])
         )
     assert inquiry.done.is_set(), "the target that has left keeps nothing of it any more"
-    after = await adopt(store, adopted_chains(routing, inquiry.newest_chains, NOW_NS), clock)
+    after = await adopt(store, adopted_chains(routing, inquiry.newest_chains, NOW_NS), inquiry.highest_target, clock)
     states = [(member.target_id, member.state) for member in after.chains[ChainId(1)].members]
     assert states == [(came.target_id, PublicState.LASTSRV), (here, PublicState.OFFLINE)]
     assert {member.state for member in after.chains[ChainId(2)].members} == {PublicState.LASTSRV}
