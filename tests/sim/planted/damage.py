@@ -9,7 +9,6 @@ from threefs_manager.chains import controller as chain_controller
 from threefs_manager.chains.resync_progress import ResyncProgress
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.stale_stores.target_stores import StoreGenerations
-from threefs_storage import targets as targets_module
 from threefs_storage.chain import admission, changes, copies, craq, logical_time
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.resync import Resync
@@ -20,7 +19,7 @@ from threefs_storage.engine.chunk_writer import Written, lost_version
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
 from threefs_storage.engine.record_store import RecordStore
-from threefs_storage.health import chunk_repair
+from threefs_storage.health import chunk_repair, damaged_stores
 from threefs_storage.health.replica_comparison import Comparison
 from threefs_storage.target import Target
 
@@ -318,7 +317,7 @@ def scrubber_begins_anew_with_each_process() -> None:
 )
 def only_copy_goes_to_quarantine() -> None:
     """R7: a store that cannot be opened gives way to an empty one, though nobody else has what it has."""
-    put(targets_module, "has_other_copy", lambda chain, target: True)
+    put(damaged_stores, "has_other_copy", lambda chain, target: True)
 
 
 @plant_for("unit/services/threefs_manager/chains/test_controller.py::test_an_accepted_loss_brings_a_chain_back")
