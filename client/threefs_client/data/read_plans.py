@@ -48,15 +48,15 @@ class ReadPlan:
         "destinations",
         "endpoint",
         "has_begun",
+        "pieces",
         "rows",
-        "silent",
         "size",
     )
 
     def __init__(self, endpoint: ReplicaEndpoint) -> None:
         self.endpoint = endpoint
         self.rows: list[Row] = []
-        self.silent: list[set[int]] = []  # of each row, the targets that did not answer in time; none at first
+        self.pieces: list[Piece] = []  # of the rows; none at the first attempt
         self.size = 0  # requested bytes
         self.destinations: list[memoryview] | None = None  # None: `buffer`, with one row after the other
         self.buffer: NDArray[np.uint8] | None = None
@@ -101,10 +101,13 @@ class ReadPlan:
         """Whether the service has announced the answer, and this process does not let it come yet."""
         return self.announced is not None and self.announced.is_waiting
 
-    def has_other_replicas(self, selector: ReplicaSelector) -> bool:
-        """Whether a row can be read at another replica, of which nobody knows yet that it is as slow."""
-        silent = self.silent or repeat(())
-        return any(selector.has_other_replica(row[0], those) for row, those in zip(self.rows, silent, strict=False))
+    def may_be_left(self, selector: ReplicaSelector) -> bool:
+        """Whether a row may be read at another replica, when this one is silent."""
+        pieces = self.pieces or repeat(None)
+        return any(
+            selector.has_other_replica(row[0], piece.silent if piece else (), piece.damaged if piece else ())
+            for row, piece in zip(self.rows, pieces, strict=False)
+        )
 
     def _short_sink(self, reply: pb.ReadReply, size: int) -> list[memoryview]:
         lengths = reply.length
@@ -241,7 +244,7 @@ def plan_pieces(
             plans.append(current)
         assert current.destinations is not None, "a plan of pieces has a place for each"
         current.destinations.append(piece.place)
-        current.silent.append(piece.silent)
+        current.pieces.append(piece)
         current.rows.append((target, version, inode, piece.number, piece.within, piece.length, index))
         current.size += piece.length
         endpoint.load += piece.length

@@ -282,8 +282,8 @@ class Reader:
         self, connection: Connection, plan: ReadPlan, timeout_s: float, ready: Ready | None
     ) -> pb.ReadReply:
         """A large answer may take longer than `attempt_timeout_s`, as long as it comes: another replica is asked
-        instead of one that is silent for so long. Where all others were, it is waited for: a service reads all rows
-        before it answers, and where the disks of all are busy, each repeat gives them more to do."""
+        instead of one that is silent for so long, once. Then it is waited for: a service reads all rows before it
+        answers, and where the disks of all are busy, each repeat gives them more to do."""
         call = plan.call = connection.call(
             methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink, ready=ready
         )
@@ -295,7 +295,7 @@ class Reader:
                     connection.receive()  # what came while this process was busy or stopped
                 before, progress = progress, plan.progress(connection.frames)
                 is_silent = progress == before and not call.done() and not plan.awaits_grant
-                if is_silent and plan.has_other_replicas(self._current_selector()):
+                if is_silent and plan.may_be_left(self._current_selector()):
                     raise DeadlineExceeded(f"{plan.endpoint.address} has sent nothing of a read for {silence_s:g} s")
             reply: pb.ReadReply = await call
             return reply

@@ -63,14 +63,18 @@ class ReplicaSelector:
             self._chains[chain_id] = found
         return found
 
-    def has_other_replica(self, target: int, silent: Container[int]) -> bool:
-        """Whether what a target keeps, or has kept, can be read at another one that is not in `silent`; at any other
-        one, if the target does not serve any more."""
+    def has_other_replica(self, target: int, silent: Container[int], damaged: Container[int]) -> bool:
+        """Whether what a target keeps, or has kept, may be read at another one. One that serves is left once: what the
+        others have failed with may be all that they can say, and it reads everything anew each time. `silent` are those
+        that were left, or did not answer in time."""
         known = self.routing.targets.get(TargetId(target))
         if known is None:  # its chain goes on without it
             return True
         serving = [replica[1] for replica in self._replicas(known.chain_id)]
-        return any(other != target and (other not in silent or target not in serving) for other in serving)
+        others = [other for other in serving if other != target]
+        if target not in serving:
+            return bool(others)
+        return target not in silent and any(other not in silent and other not in damaged for other in others)
 
     def not_serving(self, layout: FileLayout, number: int) -> NotServing:
         """The error of a chunk whose chain has no replicas here. Other chunks of its file may have some."""

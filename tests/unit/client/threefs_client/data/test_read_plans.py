@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from threefs_client.data import read_plans
-from threefs_client.data.read_plans import Hole, ReadPlan
+from threefs_client.data.read_plans import Hole, Piece, ReadPlan
 from threefs_client.data.replica_selector import ReplicaEndpoint, ReplicaSelector
 
 from tests.harness.memory_storage import make_routing
@@ -48,15 +48,17 @@ def test_an_answer_that_has_not_begun_makes_progress_only_by_its_grant() -> None
     assert plan.progress(2) != plan.progress(3)
 
 
-def test_a_plan_has_other_replicas_when_one_of_its_rows_has() -> None:
+def test_a_plan_may_be_left_when_one_of_its_rows_may_be_read_elsewhere() -> None:
     selector = ReplicaSelector(make_routing())
     plan = ReadPlan(ReplicaEndpoint("storage:1"))
     plan.rows = [(101, 1, 7, number, 0, 10, number) for number in range(2)]
-    assert plan.has_other_replicas(selector), "this is the first attempt"
-    plan.silent = [{201, 301}, {201}]
-    assert plan.has_other_replicas(selector)
-    plan.silent = [{201, 301}, {101, 201, 301}]
-    assert not plan.has_other_replicas(selector)
+    assert plan.may_be_left(selector), "this is the first attempt"
+    file: Any = SimpleNamespace()
+    plan.pieces = [Piece(file, number, 0, 10, memoryview(bytearray(10))) for number in range(2)]
+    plan.pieces[0].silent = {201, 301}
+    assert plan.may_be_left(selector)
+    plan.pieces[1].silent, plan.pieces[1].damaged = {201}, {301}
+    assert not plan.may_be_left(selector)
 
 
 def test_a_row_of_nonsense_leaves_nothing_behind() -> None:

@@ -178,6 +178,28 @@ def test_a_large_read_goes_back_to_a_replica_that_can_answer_when_the_other_one_
     play(scene, attempt_timeout_s=0.001, timeout_s=0.05)
 
 
+@pytest.mark.parametrize("error", [ConnectionLost(), CorruptChunk(), Corrupt(), NotServing()])
+def test_a_busy_replica_is_waited_for_when_the_other_one_fails_again_and_again(error: ThreefsError) -> None:
+    """It was left each time, and made to read everything anew."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.cluster.learn(serve(files.cluster.routing, 2))
+        call, asked = files.storage.call, list[str]()
+
+        async def call_two(address: str, method: Any, request: Any, **options: Any) -> Any:
+            asked.append(address)
+            if address == asked[0]:
+                raise error
+            await asyncio.sleep(0.005)
+            return await call(address, method, request, **options)
+
+        files.storage.call = call_two  # type: ignore[method-assign]
+        await check(fs, [("/a", 0, 64 * KIB)])
+        assert sum(address != asked[0] for address in asked) <= 2, asked
+
+    play(scene, attempt_timeout_s=0.001, timeout_s=0.1)
+
+
 def test_bytes_that_came_while_this_process_was_stopped_show_that_a_replica_works() -> None:
     """A signal had stopped the process, or its loop was held up: the timer came before the bytes in the socket."""
 

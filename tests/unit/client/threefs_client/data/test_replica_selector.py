@@ -42,19 +42,21 @@ def test_a_table_that_is_not_known_yet() -> None:
         ReplicaSelector(EMPTY).resolve(5, LAYOUT)
 
 
-def test_another_replica_is_one_that_was_not_silent_or_any_that_serves_when_the_first_does_no_more() -> None:
+def test_a_replica_that_serves_is_left_once_for_one_that_may_have_good_bytes() -> None:
     routing = make_routing()
     selector = ReplicaSelector(routing)
     chain = next(iter(routing.chains.values()))
     first, second, third = chain.serving
-    assert selector.has_other_replica(first, ())
-    assert selector.has_other_replica(first, {first, second})
-    assert not selector.has_other_replica(first, {second, third})
+    assert selector.has_other_replica(first, (), ())
+    assert selector.has_other_replica(first, {second}, ())
+    assert not selector.has_other_replica(first, {second}, {third})
+    assert not selector.has_other_replica(first, {second, third}, ())
+    assert not selector.has_other_replica(first, {first}, ()), "it was left before"
     gone = {number: target for number, target in routing.targets.items() if number != first}
-    assert ReplicaSelector(replace(routing, targets=gone)).has_other_replica(first, {first})
+    assert ReplicaSelector(replace(routing, targets=gone)).has_other_replica(first, {first}, ())
     members = tuple(replace(m, state=PublicState.OFFLINE) if m.target_id == first else m for m in chain.members)
     chains = {**routing.chains, chain.chain_id: replace(chain, members=members)}
-    assert ReplicaSelector(replace(routing, chains=chains)).has_other_replica(first, {second, third})
+    assert ReplicaSelector(replace(routing, chains=chains)).has_other_replica(first, {first, second, third}, ())
 
 
 def test_the_least_loaded_is_chosen_and_penalties_end() -> None:
