@@ -12,7 +12,7 @@ import structlog
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import LEAVING, Disk
 from threefs.env.random import RANDOM, Random
-from threefs.errors import Corrupt, DiskFailed, NotServing, ThreefsError, Unavailable
+from threefs.errors import Corrupt, DiskFailed, NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import EMPTY, Chain, Routing
@@ -26,7 +26,7 @@ from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
 from threefs_storage.health.damaged_stores import DamagedStores
-from threefs_storage.health.quarantine import check_disk, is_quarantined, place_of
+from threefs_storage.health.quarantine import check_disk, place_of
 from threefs_storage.stray_stores import StrayStores
 from threefs_storage.target import Target
 from threefs_storage.unnamed_stores import UnnamedStores
@@ -94,11 +94,12 @@ class Targets:
         check_disk(self._directory, self._node_id, routing, is_own=is_own_disk)
         await self._finish_removals()
         await self.open_added(routing)
-        names = await self._disk.list_directory(self._directory)
-        replaced = {t for t in self._unopened if is_quarantined(self._directory / f"target-{t}", names)}
-        errors = [e for t, e in self._unopened.errors.items() if not isinstance(e, Corrupt) and t not in replaced]
-        if errors and not self.by_id:
-            raise errors[0]
+        if self.by_id:
+            return
+        errors = {t: error for t, error in self._unopened.errors.items() if not isinstance(error, Corrupt)}
+        waiting = {t for t, error in errors.items() if isinstance(error, NoSpace) and t in self._damaged.replaced}
+        if errors.keys() - waiting:
+            raise next(error for t, error in errors.items() if t not in waiting)
 
     def _missing(self, routing: Routing) -> list[RoutedTarget]:
         """The targets of this node that are not open, and are not being deleted. One that was deleted or set aside
@@ -401,7 +402,7 @@ class Targets:
             if target.has_failed:
                 target.leave()
         deleting = (report for _, report in self._deleting.values())
-        return [*map(report_of, self), *deleting, *self._unopened.reports()]
+        return [*map(report_of, self), *deleting, *self._unopened.reports(self._damaged.replaced)]
 
     async def close(self) -> None:
         """Close all stores, also when one of them fails to close."""

@@ -5,7 +5,7 @@ none for one with an empty store.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import structlog
@@ -94,8 +94,9 @@ class UnopenedStores:
         for target, _ in self._found.values():
             yield pb.Store(target_id=target.target_id, store_id=target.store_id)
 
-    def reports(self) -> Iterator[pb.TargetReport]:
-        """For the heartbeat. They say nothing of what the stores keep, and what room the disk has."""
+    def reports(self, replaced: Container[TargetId]) -> Iterator[pb.TargetReport]:
+        """For the heartbeat. They say nothing of what the stores keep, and what room the disk has. `replaced` are those
+        whose store has taken the place of a damaged one."""
         disk = pb.TargetReport()
         with contextlib.suppress(DiskFailed):
             space = self._disk.space(self._directory)
@@ -105,6 +106,7 @@ class UnopenedStores:
                 target_id=target_id,
                 local_state=LocalState.OFFLINE.value,
                 read_only=isinstance(error, NoSpace),
+                replaces_damaged=target_id in replaced,
                 failure=f"its store cannot be opened: {error.message}"[:MAX_FAILURE_CHARS],
             )
             report.MergeFrom(disk)

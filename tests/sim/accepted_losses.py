@@ -161,7 +161,7 @@ class AcceptedLoss:
                 yield chain, hosts[self._host].target_id
                 continue
             last = {host for host, member in hosts.items() if member.state is PublicState.LASTSRV}
-            if last <= set(self._lost) and self._struck & (hosts.keys() - set(self._lost)):
+            if last <= set(self._lost) and self._struck & (hosts.keys() - {*self._lost, self._host}):
                 yield chain, left[0]
 
     async def _call(self, request: pb.AcceptLossRequest) -> None:

@@ -22,6 +22,7 @@ from typing import Self
 import structlog
 
 from threefs import routing as routing_module
+from threefs.cluster.manager_records import LAST_BELIEVED_TARGET
 from threefs.errors import Corrupt, NotFound, StrangeStore
 from threefs.ids import TargetId
 from threefs.kv import records
@@ -145,8 +146,9 @@ def load(file: Path) -> pb.KeptRouting:
 
 
 def highest_target(kept: pb.KeptRouting) -> int:
-    """Of all targets that this copy and those before it have named."""
-    return max([kept.highest_target, *(target.target_id for target in (*kept.routing.targets, *kept.unnamed))])
+    """Of all targets that this copy and those before it have named, but for numbers that no cluster reaches."""
+    known = [kept.highest_target, *(target.target_id for target in (*kept.routing.targets, *kept.unnamed))]
+    return max((number for number in known if number <= LAST_BELIEVED_TARGET), default=0)
 
 
 def _same_shape(kept: _Copy, fresh: _Copy) -> bool:

@@ -43,7 +43,8 @@ class DamagedStores:
         another member may have all that it should have, unless its target is out of service: on a disk that awaits its
         replacement, an empty store would pass for the new disk."""
         directory = self._directory_of(target_id)
-        names = await self._disk.list_directory(self._directory)
+        if is_quarantined(directory, await self._disk.list_directory(self._directory)):
+            self.replaced.add(target_id)
         engine = None
         try:
             engine = await open_engine(directory)
@@ -58,8 +59,6 @@ class DamagedStores:
             _LOG.error("a damaged store is quarantined", target=target_id, directory=str(place), error=error.message)
         if engine is None:
             engine = await open_engine(directory)  # only here: the error holds the table, and so its lock
-        if is_quarantined(directory, names):
-            self.replaced.add(target_id)
         if target_id in self.replaced:
             mark_replacement(engine)
         return engine

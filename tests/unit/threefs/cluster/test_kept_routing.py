@@ -124,6 +124,12 @@ def test_the_copy_of_an_older_release_knows_the_targets_that_it_names(named: boo
     assert kept.highest_target == kept_routing.load(tmp_path / kept_routing.NAME).highest_target == 901
 
 
+def test_a_number_that_no_cluster_reaches_hides_no_other_one() -> None:
+    """A manager that is made from the copy went on behind it, where there are no numbers."""
+    broken = pb.KeptRouting(highest_target=(1 << 32) - 1, unnamed=[target_to_wire(FAR)])
+    assert kept_routing.highest_target(broken) == 901
+
+
 def test_a_routing_that_lacks_a_table_of_the_copy_is_refused(tmp_path: Path) -> None:
     """Whoever made it gives the numbers of the lost chains away again."""
     two = {TableId(1): (ChainId(1),), TableId(2): (ChainId(1),)}

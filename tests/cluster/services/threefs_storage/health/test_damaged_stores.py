@@ -104,6 +104,7 @@ async def test_an_empty_store_in_the_place_of_a_damaged_one_says_so(made: str, t
     async def started() -> Targets:
         targets = Targets(NodeId(2), tmp_path, disk, EngineSettings(), open_table=open_table)
         await targets.open(chain.routing())
+        assert targets.reports()[0].replaces_damaged == kept.exists(), "also while it waits for room"
         if await targets.make_room(chain.routing):
             await targets.open_added(chain.routing())
         return targets
@@ -122,7 +123,8 @@ async def test_an_empty_store_in_the_place_of_a_damaged_one_says_so(made: str, t
     assert is_replacement(targets.get(201).engine)
     await targets.close()
     await disk.remove_directory(kept)
-    targets = await started()
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await targets.open(chain.routing())
     assert targets.reports()[0].replaces_damaged, "the quarantined store is not needed for it"
     await targets.close()
     await disk.close()
