@@ -25,15 +25,20 @@ _MAX_INODES = 16  # of each thread, which comes back to the last one at once, or
 #: later has found the inode by another name. Most that are sent back never return: their name leads to another file by
 #: then, or to none.
 _RETURN_S = 1.0
+#: After so long it does not count as on its way, however long look-ups take.
+_LONGEST_S = 300.0
 #: The number of all threads of other PID namespaces. Whose look-up takes its time is not known of these.
 _FOREIGN = 0
+
+_Leave = tuple[float, float]  # until when the thread may come back, and until when at the longest
+_NONE: _Leave = (0.0, 0.0)
 
 
 class FormerNames:
     def __init__(self, kernel_attrs: KernelAttrCache, clock: Clock) -> None:
         self._kernel_attrs = kernel_attrs
         self._clock = clock
-        self._sent_back = BoundedDict[int, BoundedDict[int, float]](_MAX_THREADS)  # thread -> inode -> until when
+        self._sent_back = BoundedDict[int, BoundedDict[int, _Leave]](_MAX_THREADS)  # thread -> inode
 
     @contextmanager
     def excluded(self, inode: int, thread: int) -> Iterator[None]:
@@ -43,7 +48,7 @@ class FormerNames:
         If the context raises SessionLost, the thread comes back, too, and with a new answer about its name.
         """
         now_s = self._clock.monotonic()
-        has_looked_again = now_s < self._inodes(thread).pop(inode, 0.0)
+        has_looked_again = now_s < self._inodes(thread).pop(inode, _NONE)[0]
         try:
             if not has_looked_again and self._kernel_attrs.may_have_former_name(inode, now_s):
                 raise name_replaced()
@@ -53,11 +58,11 @@ class FormerNames:
             raise
 
     def _send_back(self, inode: int, thread: int) -> None:
-        inodes = self._inodes(thread)
-        inodes.put(inode, self._clock.monotonic() + _RETURN_S)
+        inodes, now_s = self._inodes(thread), self._clock.monotonic()
+        inodes.put(inode, (now_s + _RETURN_S, now_s + _LONGEST_S))
         self._sent_back.put(thread, inodes)
 
-    def _inodes(self, thread: int) -> BoundedDict[int, float]:
+    def _inodes(self, thread: int) -> BoundedDict[int, _Leave]:
         found = self._sent_back.get(thread)
         return found if found is not None else BoundedDict(_MAX_THREADS if thread == _FOREIGN else _MAX_INODES)
 
@@ -74,6 +79,6 @@ class FormerNames:
         finally:
             took_s = self._clock.monotonic() - asked_s
             inodes = self._inodes(thread)
-            for inode, until_s in inodes.items():
+            for inode, (until_s, longest_s) in inodes.items():
                 if asked_s < until_s:
-                    inodes[inode] = until_s + took_s
+                    inodes[inode] = min(until_s + took_s, longest_s), longest_s

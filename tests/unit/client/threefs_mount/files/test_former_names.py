@@ -89,6 +89,19 @@ def test_a_thread_comes_back_however_long_its_look_ups_take(took_s: float) -> No
     assert not bench.is_sent_back(7)
 
 
+def test_a_thread_that_goes_on_asking_for_something_else_is_not_on_its_way_for_ever() -> None:
+    """Programs that walk over a tree spend nearly all of their time in questions."""
+    bench = Bench()
+    bench.learn(1)
+    bench.learn(2)
+    assert bench.is_sent_back(7)
+    for _ in range(60):
+        bench.look_up(7, 10.0)
+    bench.learn(2)
+    bench.learn(3)
+    assert bench.is_sent_back(7)
+
+
 @pytest.mark.parametrize(("thread", "idle_s", "looks_up"), [(7, 0.0, 8), (7, 1.0, 7), (0, 0.0, 0)])
 def test_no_other_look_up_gives_a_thread_more_time(thread: int, idle_s: float, looks_up: int) -> None:
     """Neither that of another thread, nor one that begins when it should have come back. Threads of other PID
