@@ -1,7 +1,6 @@
 """The program `threefs`."""
 
 import errno
-import os
 import sys
 from typing import Any, NoReturn
 
@@ -9,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from threefs import __version__
+from threefs.env import unwritten_output
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs_cli.command_table import ROWS, CommandTable
 from threefs_cli.output import printable
@@ -51,19 +51,9 @@ class Commands(click.Group):
 def _raise_in_one_line(error: OSError) -> NoReturn:
     if error.errno == errno.EPIPE:
         raise error  # the reader of our output has closed the pipe: click ends quietly
-    _give_up_output()
+    unwritten_output.give_up(sys.stdout)  # else the exit tells it a second time
     where = f"{error.filename}: " if error.filename else ""
     raise click.ClickException(printable(f"{where}{error.strerror or error}")) from None
-
-
-def _give_up_output() -> None:
-    """What cannot be written now would be tried again at the exit, which would tell it a second time."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 class _Unusable(click.ClickException):

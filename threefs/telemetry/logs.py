@@ -1,5 +1,6 @@
 """Structured logs: one JSON object a line on standard error."""
 
+import atexit
 import contextlib
 import logging
 import sys
@@ -9,6 +10,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from threefs.env import unwritten_output
 from threefs.errors import InvalidSettings
 
 DEFAULT_LEVEL = "info"
@@ -62,6 +64,7 @@ def set_level(level: str) -> None:
 def configure(program: str, level: str = DEFAULT_LEVEL) -> None:
     """Set up logging of this process. Secrets stay out because settings and identities do not print them."""
     set_level(level)
+    atexit.register(unwritten_output.give_up, sys.stderr)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -1,0 +1,18 @@
+"""Output that could not be written, as to a full disk.
+
+Python keeps it in the buffer of the stream, tries again at its exit, and then ends with exit code 120, also when the
+program has done all that it should.
+"""
+
+import os
+from typing import TextIO
+
+
+def give_up(stream: TextIO) -> None:
+    """If what is in the buffer cannot be written now, nothing more is written to the stream."""
+    try:
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
