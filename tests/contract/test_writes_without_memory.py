@@ -14,6 +14,10 @@ from tests.harness.virtual_time import run_virtual
 from threefs.errors import NoSpace
 
 
+def fail(*_: object, **__: object) -> None:
+    raise MemoryError
+
+
 def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
     files = MemoryFiles()
 
@@ -25,9 +29,6 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> No
 
 def test_small_writes_that_there_is_no_memory_to_hand_over_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """They were gone, with their share of `max_dirty_bytes`, and the close said that everything is stored."""
-
-    def fail(*_: object) -> None:
-        raise MemoryError
 
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         file = await fs.open("/a", "wb")
@@ -48,9 +49,6 @@ def test_small_writes_that_there_is_no_memory_to_hand_over_are_kept(monkeypatch:
 def test_small_writes_that_there_is_no_memory_to_flush_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """They go back without a copy: the copy failed as well, and the next flush said that everything is stored."""
 
-    def fail(*_: object) -> None:
-        raise MemoryError
-
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         file = await fs.open("/a", "wb")
         await file.write(b"abc")
@@ -70,9 +68,6 @@ def test_small_writes_that_start_no_sending_for_want_of_memory_are_in_the_file_o
 ) -> None:
     """The buffer of the file and the dirty extents had the same bytearray, and later bytes were put into both."""
 
-    def fail(*_: object, **__: object) -> None:
-        raise MemoryError
-
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         file = await fs.open("/a", "wb")
         with monkeypatch.context() as patched:
@@ -90,9 +85,6 @@ def test_small_writes_that_start_no_sending_for_want_of_memory_are_in_the_file_o
 def test_a_share_of_the_budget_comes_back_when_sending_cannot_be_started_as_it_gets_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise MemoryError
-
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         file = await fs.open("/a", "wb")
         await file.write(b"a" * 1000)

@@ -2,7 +2,6 @@
 zeros."""
 
 import asyncio
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -35,6 +34,7 @@ from threefs_client.data.replica_selector import ReplicaSelector, Resolved
 from threefs_client.options import Options
 
 _MAX_REQUEST_ROWS = 512  # so that the views of an answer fit into one system call
+_LOG = LibraryLogger(__name__)
 _BACKOFF = Backoff(0.01, 0.5)
 
 
@@ -150,7 +150,7 @@ class Reader:
         self._random = random
         self._selector = ReplicaSelector(cluster.routing)
         self._budget = ByteBudget(options.in_flight_bytes)
-        self._wait_log = chunk_waits(LibraryLogger(__name__), "read")
+        self._wait_log = chunk_waits(_LOG, "read")
         self._grants = grants
 
     def _current_selector(self) -> ReplicaSelector:
@@ -291,8 +291,7 @@ class Reader:
         progress = plan.progress(connection.frames)
         try:
             while timeout_s > silence_s and not (await asyncio.wait([call], timeout=silence_s))[0]:
-                with contextlib.suppress(Exception):  # of another call: this one has the error of its connection then
-                    connection.receive()  # what came while this process was busy or stopped
+                self._receive(connection)
                 before, progress = progress, plan.progress(connection.frames)
                 is_silent = progress == before and not call.done() and not plan.awaits_grant
                 if is_silent and plan.may_be_left(self._current_selector()):
@@ -301,6 +300,15 @@ class Reader:
             return reply
         finally:
             call.cancel()
+
+    @staticmethod
+    def _receive(connection: Connection) -> None:
+        """Take in what came while this process was busy or stopped. An error that this raises is another call's; this
+        one has the error of its connection then."""
+        try:
+            connection.receive()
+        except Exception:
+            _LOG.exception("received bytes could not be taken in")
 
     def _release(self, plan: ReadPlan, call: asyncio.Future[Any]) -> None:
         plan.endpoint.load -= plan.size - len(plan.rows)

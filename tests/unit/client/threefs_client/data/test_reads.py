@@ -200,12 +200,18 @@ def test_a_busy_replica_is_waited_for_when_the_other_one_fails_again_and_again(e
     play(scene, attempt_timeout_s=0.001, timeout_s=0.1)
 
 
-def test_bytes_that_came_while_this_process_was_stopped_show_that_a_replica_works() -> None:
-    """A signal had stopped the process, or its loop was held up: the timer came before the bytes in the socket."""
+@pytest.mark.parametrize("another_fails", [False, True])
+def test_bytes_that_came_while_this_process_was_stopped_show_that_a_replica_works(
+    another_fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A signal had stopped the process, or its loop was held up: the timer came before the bytes in the socket. An
+    error of another call that is met there ends no read, and is told."""
 
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         def receive() -> None:
             files.storage.frames += 1
+            if another_fails:
+                raise MemoryError
 
         files.storage.bytes_per_s = 1.05 * (1 << 20)  # less than a frame comes in the time of an attempt
         files.storage.receive = receive
@@ -213,6 +219,7 @@ def test_bytes_that_came_while_this_process_was_stopped_show_that_a_replica_work
         assert len(files.reads()) == 1
 
     play(scene, attempt_timeout_s=0.0005)
+    assert ("received bytes could not be taken in" in caplog.text) == another_fails
 
 
 def test_a_large_read_that_is_cancelled_touches_no_memory_of_its_caller_any_more() -> None:
