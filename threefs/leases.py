@@ -14,6 +14,14 @@ def target_lease_s(lease_s: float) -> float:
     return lease_s / 2
 
 
+def target_unheard_s(lease_s: float) -> float:
+    """For how long after the end of its lease a target's chain has not gone on without it. `lease_s` is T.
+
+    A quarter of T is left as the margin: it is put out for its silence after T.
+    """
+    return lease_s / 4
+
+
 # ---- A client's lease: the meta services keep its locks, write sessions and open files until it was silent for so
 # long. It is longer than T because nothing waits for a dead client but what it held itself, while a live client that
 # loses its lease loses work: the lease must outlast the failover of a manager and of a meta service, and a pause of a

@@ -1,11 +1,11 @@
-"""Checks chain.pml and leader.pml with spin: the protocol as it is, and with one rule after another taken away.
+"""Checks the models with spin: the protocol as it is, and with one rule after another taken away.
 
     python3 check.py quick              small configurations, and that taking a rule away is noticed: a minute
     python3 check.py base               the rules as they are, every configuration; exits 1 on a violation (5 minutes)
     python3 check.py ablate [FLAG ...]  all ablations, or the named ones; prints a table
     python3 check.py parallel           chain2.pml: replicas persist at the same time (PARALLEL.md); exits as base
     python3 check.py parallel-ablate [FLAG ...]   its rules, one after the other taken away
-    python3 check.py leader             election and lease hand-over, with its ablations
+    python3 check.py leader             election, hand-over of leases, an older copy of the store; with ablations
     python3 check.py trace FLAG         the shortest violation found for one ablation, in words
     python3 check.py trace FLAG --config "N=2 WRITES=1"
     python3 check.py trace FLAG --parallel
@@ -212,6 +212,13 @@ LEADER = {
     "INCARNATION_IN_MEMORY": "the incarnation is stored with the chain, not remembered",
 }
 
+# ---------------------------------------------------------------- older_store.pml
+OLDER_STORE_BASE = ["T=2", "T=4", "T=8"]
+OLDER_STORE = {
+    "LEASES_AT_ONCE": "a lapsed lease is not renewed before those that would know of a newer store were heard",
+    "NO_CHECK_OF_THE_ANSWER": "an answer counts only while what the heartbeat has said of the lease is true",
+}
+
 
 class Run:
     """One build and search of a model with some flags."""
@@ -311,6 +318,7 @@ def quick(limit_s: float) -> int:
         jobs += [("chain2.pml", f"PARALLEL_PERSIST {config}", flag) for flag in ("", "DROP_LEASED")]
     jobs += [("chain2.pml", f"PARALLEL_PERSIST {P_FENCE}", flag) for flag in ("", "FENCE_KEEPS_EARLY")]
     jobs += [("leader.pml", "T=2 L=4", ""), ("leader.pml", "T=2 L=4", "NO_FENCE")]
+    jobs += [("older_store.pml", "T=4", flag) for flag in ("", *OLDER_STORE)]
 
     def one(job: tuple[str, str, str]) -> bool:
         model, config, flag = job
@@ -378,28 +386,35 @@ def ablate(names: list[str], limit_s: float, parallel: bool = False) -> int:
 
 
 def leader(limit_s: float) -> int:
-    jobs = [(config, "") for config in LEADER_BASE] + [(config, flag) for flag in LEADER for config in LEADER_BASE]
+    rules = {**LEADER, **OLDER_STORE}
+    jobs = [("leader.pml", config, flag) for flag in ("", *LEADER) for config in LEADER_BASE]
+    jobs += [("older_store.pml", config, flag) for flag in ("", *OLDER_STORE) for config in OLDER_STORE_BASE]
 
-    def one(job: tuple[str, str]) -> Run:
-        config, flag = job
-        run = Run("leader.pml", defines(config, flag)).build().search(3_000_000, limit_s, 24)
+    def one(job: tuple[str, str, str]) -> bool:
+        model, config, flag = job
+        run = Run(model, defines(config, flag)).build().search(3_000_000, limit_s, 24)
         print(
             f"{config:10} {flag:28} {run.violation or ('ok' if run.complete else 'no violation, cut off'):26} "
-            f"{run.states:>12,} states {run.seconds:6.0f} s  {LEADER.get(flag, '')}",
+            f"{run.states:>12,} states {run.seconds:6.0f} s  {rules.get(flag, model)}",
             flush=True,
         )
-        return run
+        return bool(flag) or not run.violation
 
     with ThreadPoolExecutor(JOBS) as pool:
-        runs = list(pool.map(one, jobs))
-    return int(any(run.violation for run in runs[: len(LEADER_BASE)]))
+        return int(not all(list(pool.map(one, jobs))))
 
 
 def trace(flags: str, config: str | None, limit_s: float, parallel: bool = False) -> int:
-    is_leader = flags in LEADER and not parallel
     known = PARALLEL_ABLATIONS if parallel else ABLATIONS
-    configs = [config] if config else LEADER_BASE if is_leader else known.get(flags, ("", PLAIN))[1]
-    model, more = ("chain2.pml", "PARALLEL_PERSIST ") if parallel else ("leader.pml" if is_leader else "chain.pml", "")
+    model, more, configs = "chain.pml", "", known.get(flags, ("", PLAIN))[1]
+    if parallel:
+        model, more = "chain2.pml", "PARALLEL_PERSIST "
+    elif flags in LEADER:
+        model, configs = "leader.pml", LEADER_BASE
+    elif flags in OLDER_STORE:
+        model, configs = "older_store.pml", OLDER_STORE_BASE
+    if config:
+        configs = [config]
     for config in configs:
         run = Run(model, defines(config, more + flags), shortest=True).build()
         for depth in [*range(18, 60, 3), 70, 90, 2000]:

@@ -319,7 +319,7 @@ class Manager:
             self._failure_detector.mark_dead(request.node_id, request.incarnation)
         controller.enqueue(changed)
         version = self._stale_store.on_published(routing.version)
-        return pb.HeartbeatReply(routing_version=version, leased=leased)
+        return pb.HeartbeatReply(routing_version=version, leased=self._stale_store.renewable(leased, request))
 
     async def admit_store(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
         """A meta service asks whether it may serve from its metadata store. Raises StrangeStore, NodeInUse."""

@@ -121,7 +121,7 @@ class StorageNode:
             unnamed_stores=lambda: list(self.targets.unnamed),
             highest_target=lambda: self._kept_routing.highest_target,
             open_grant=self.targets.open_grant,
-            fenced=self.targets.yield_leases,
+            fenced=self.targets.end_leases,
             unreachable=lambda: self.storage.reachability.unreachable(),
             configuration=lambda: self._configuration.report,
             stray_stores=self.targets.strays.report,

@@ -67,8 +67,8 @@ class Target:
         self._scrubbed_at = clock.monotonic()  # the end of its last pass here; before the first, the opening
         #: Set while no pending version of an older chain version is left.
         self.pending_recovered = asyncio.Event()
-        #: The end of the lease by the monotonic clock (I5). Every acknowledged heartbeat moves it.
-        self.leased_until = -math.inf
+        #: The end of the lease (I5), which heartbeats move; until when its chain has not gone on without it.
+        self.leased_until = self.in_chain_until = -math.inf
         #: This target accepts no lease any more: the manager is about to take it out of its chain.
         self.leaving = False
         self.report: Callable[[], None] = lambda: None  # sends a heartbeat at once
@@ -306,6 +306,12 @@ class Target:
         """Whether it holds a lease now: until the lease ends, the manager puts it out of no chain (I5)."""
         return self.leased_until > self._clock.monotonic()
 
+    @property
+    def lease_lapsed(self) -> bool:
+        """Whether its chain may have gone on without it since its last lease. Then it takes the next one only from a
+        primary that has heard those that would know, or knows that this may be so (I15)."""
+        return self._clock.monotonic() >= self.in_chain_until
+
     def note_refusal(self) -> None:
         """The disk has refused a write for which it had said that it had room."""
         self._refused_at = self._clock.monotonic()
@@ -351,7 +357,7 @@ class Target:
     def leave(self) -> None:
         """Give the lease up for good. Only after that may the manager hear that this target is out."""
         self.leaving = True
-        self.leased_until = -math.inf
+        self.leased_until = self.in_chain_until = -math.inf
 
     def leave_divergent(self, message: str) -> None:
         """Leave the chain, and return by resync: the content here is not that of the chain (I13). The only serving

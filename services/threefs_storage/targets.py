@@ -15,6 +15,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TargetId
 from threefs.kv.table import Table
+from threefs.leases import target_unheard_s
 from threefs.routing import EMPTY, Chain, Routing
 from threefs.routing import Target as RoutedTarget
 from threefs.wire import manager_pb2
@@ -63,6 +64,7 @@ class Targets:
         self.strays = StrayStores(directory, disk, lambda: [*self.held, *self._deleting])
         self._unopened = UnopenedStores(directory, disk)
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
+        self._unheard_s = 0.0  # of `target_unheard_s`, until a routing comes
         self._node_id = node_id
         self._directory = directory
         self._disk = disk
@@ -333,6 +335,7 @@ class Targets:
         """Take over newer chain versions. Returns the targets whose chain has changed."""
         changed = []
         minimums = routing.minimums()
+        self._unheard_s = target_unheard_s(routing.lease_s)
         for target in self:
             target.min_replicas = minimums.get(target.chain.chain_id, 1)
             chain = routing.chains[target.chain.chain_id]
@@ -364,16 +367,21 @@ class Targets:
 
     def open_grant(self) -> Callable[[Iterable[int], float], None]:
         """Call this when a heartbeat is sent, and the returned function with the leases that its answer grants. It
-        grants nothing if leases were given up since: the manager may have acted on that."""
+        grants nothing if leases were given up since: the manager may have acted on that. Nor does it where the lease
+        has lapsed since: the manager was told that it had not."""
         opened_in = self._grant_epoch
+        lapsed = {target.target_id for target in self if target.lease_lapsed}
 
         def grant(targets: Iterable[int], until: float) -> None:
             if opened_in != self._grant_epoch:
                 return
             for target_id in targets:
                 target = self.by_id.get(target_id)
-                if target is not None and not target.leaving and not target.gives_way:
+                if target is None or target.leaving or target.gives_way:
+                    continue
+                if target_id in lapsed or not target.lease_lapsed:
                     target.leased_until = max(target.leased_until, until)
+                    target.in_chain_until = target.leased_until + self._unheard_s
                     if target.was_unknown:
                         unknown_stores.unmark(target.engine)
                         target.was_unknown = False
@@ -385,6 +393,12 @@ class Targets:
         self._grant_epoch += 1
         for target in self:
             target.leased_until = -math.inf
+
+    def end_leases(self) -> None:
+        """Give all leases up: the manager takes this process for dead, and chains may have gone on without it."""
+        self.yield_leases()
+        for target in self:
+            target.in_chain_until = -math.inf
 
     def leave(self) -> None:
         """Give all leases up for good."""
@@ -451,6 +465,7 @@ def report_of(target: Target) -> manager_pb2.TargetReport:
         sync_progress=target.sync_progress,
         lost_chunks=len(target.engine.lost_chunks),
         replaces_damaged=target.replaces_damaged,
+        lease_lapsed=target.lease_lapsed,
         read_only=(target.full and not target.has_failed) or target.engine.read_only is not None,
         failure=failure.message[:MAX_FAILURE_CHARS] if failure is not None else "",
     )

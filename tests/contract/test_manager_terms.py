@@ -9,6 +9,7 @@ from threefs_manager.election import TERM_KEY, Election, read_lease
 from threefs_manager.service import Manager
 
 from tests.harness.clocks import SteppedClock
+from tests.harness.manager_bench import Bench
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.silent_engine import SilentEngine
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
@@ -181,3 +182,22 @@ async def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_runni
     with pytest.raises(NotPrimary):
         await manager.get_routing(pb.GetRoutingRequest())
     await cancel_and_wait(running)
+
+
+async def test_a_new_primary_renews_a_lapsed_lease_after_it_has_heard_those_that_would_know_of_a_newer_store() -> None:
+    bench = Bench()
+    manager = await bench.start()
+    await manager.init(PLAN)
+    for node in (1, 2, 3):
+        await manager.register(storage(node))
+    await bench.stop()
+    manager = await bench.start()
+    beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+    report = beat.targets.add(target_id=101, chain_version=1, local_state=pb.LOCAL_UPTODATE)
+    assert list((await manager.heartbeat(beat)).leased) == [101], "its last lease is young"
+    report.lease_lapsed = True
+    assert not (await manager.heartbeat(beat)).leased
+    for node in (2, 3):
+        await manager.heartbeat(pb.HeartbeatRequest(node_id=node, incarnation=7))
+    assert list((await manager.heartbeat(beat)).leased) == [101]
+    await bench.stop()

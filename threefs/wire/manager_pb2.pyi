@@ -270,7 +270,7 @@ class RegisterReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
 
 class TargetReport(_message.Message):
-    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync", "scrubbed_chunks", "damaged_chunks", "repaired_chunks", "read_only", "failure", "unrepaired_chunks", "scrubbed_bytes", "scrub_passes", "sync_progress", "generation", "lost_chunks", "unscrubbed_ms", "scrub_interval_ms", "reusable_bytes", "scrubbing", "pass_chunks", "replaces_damaged")
+    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync", "scrubbed_chunks", "damaged_chunks", "repaired_chunks", "read_only", "failure", "unrepaired_chunks", "scrubbed_bytes", "scrub_passes", "sync_progress", "generation", "lost_chunks", "unscrubbed_ms", "scrub_interval_ms", "reusable_bytes", "scrubbing", "pass_chunks", "replaces_damaged", "lease_lapsed")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     LOCAL_STATE_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -299,6 +299,7 @@ class TargetReport(_message.Message):
     SCRUBBING_FIELD_NUMBER: _ClassVar[int]
     PASS_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     REPLACES_DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_LAPSED_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     local_state: LocalState
     chain_version: int
@@ -327,7 +328,8 @@ class TargetReport(_message.Message):
     scrubbing: bool
     pass_chunks: int
     replaces_damaged: bool
-    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: bool = ..., failure: _Optional[str] = ..., unrepaired_chunks: _Optional[int] = ..., scrubbed_bytes: _Optional[int] = ..., scrub_passes: _Optional[int] = ..., sync_progress: _Optional[int] = ..., generation: _Optional[int] = ..., lost_chunks: _Optional[int] = ..., unscrubbed_ms: _Optional[int] = ..., scrub_interval_ms: _Optional[int] = ..., reusable_bytes: _Optional[int] = ..., scrubbing: bool = ..., pass_chunks: _Optional[int] = ..., replaces_damaged: bool = ...) -> None: ...
+    lease_lapsed: bool
+    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: bool = ..., failure: _Optional[str] = ..., unrepaired_chunks: _Optional[int] = ..., scrubbed_bytes: _Optional[int] = ..., scrub_passes: _Optional[int] = ..., sync_progress: _Optional[int] = ..., generation: _Optional[int] = ..., lost_chunks: _Optional[int] = ..., unscrubbed_ms: _Optional[int] = ..., scrub_interval_ms: _Optional[int] = ..., reusable_bytes: _Optional[int] = ..., scrubbing: bool = ..., pass_chunks: _Optional[int] = ..., replaces_damaged: bool = ..., lease_lapsed: bool = ...) -> None: ...
 
 class UnreachablePeer(_message.Message):
     __slots__ = ("node_id", "unreachable_ms")

@@ -14,6 +14,7 @@ newer one. After the first contradiction nothing is served.
 import asyncio
 import contextlib
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 from threefs.env.clock import Clock
@@ -81,6 +82,14 @@ class StaleStoreDetector:
         if left := self._left():
             nodes = ", ".join(map(str, left))
             raise Unavailable(f"this manager has just become primary, and has not heard yet of storage nodes {nodes}")
+
+    def renewable(self, leased: Sequence[TargetId], request: pb.HeartbeatRequest) -> Sequence[TargetId]:
+        """Of these targets of a node, those that may hold a lease now. The chain of one that had none for long may have
+        gone on without it in a newer store, and it may know nothing of that."""
+        if not self._left():
+            return leased
+        lapsed = {report.target_id for report in request.targets if report.lease_lapsed}
+        return [target for target in leased if target not in lapsed]
 
     @property
     def confirmed(self) -> bool:

@@ -1,5 +1,6 @@
 """Stores that are not that of the cluster are taken for it (I15), and clients who lost something do not know (I18)."""
 
+import math
 from typing import Any
 
 from threefs_client.metadata.lease import Lease
@@ -8,6 +9,7 @@ from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_meta.store import identity
 from threefs_storage.engine import generation
 from threefs_storage.engine.record_store import RecordStore
+from threefs_storage.targets import Targets
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.cluster.registration import Registration
@@ -103,6 +105,35 @@ def a_copy_of_the_managers_store_takes_changes() -> None:
         pass
 
     put(StaleStoreDetector, "wait_heard", at_once)
+
+
+@plant_for(
+    "unit/services/threefs_manager/stale_stores/test_manager_store.py"
+    "::test_a_lease_that_has_lapsed_is_renewed_only_after_those_that_would_know_were_heard"
+)
+def a_copy_of_the_managers_store_renews_leases() -> None:
+    """I5, I15: a target that was away serves what its chain has changed since."""
+    put(StaleStoreDetector, "renewable", lambda self, leased, request: leased)
+
+
+@plant_for(
+    "cluster/services/threefs_storage/test_targets.py"
+    "::test_a_target_says_that_its_lease_has_lapsed_when_its_chain_may_have_gone_on_without_it"
+)
+def answers_to_old_heartbeats_renew_lapsed_leases() -> None:
+    """I5, I15: a manager with an older store was told that the lease had not lapsed, and it has since."""
+    grant = Targets.open_grant
+
+    def open_grant(self: Targets) -> Any:
+        known = {target: target.in_chain_until for target in self}
+        for target in self:
+            target.in_chain_until = -math.inf
+        granted = grant(self)
+        for target, until in known.items():
+            target.in_chain_until = until
+        return granted
+
+    put(Targets, "open_grant", open_grant)
 
 
 @plant_for(

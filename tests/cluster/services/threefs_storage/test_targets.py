@@ -96,6 +96,43 @@ async def test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void(tm
         admission.check(target, target.chain.version)
 
 
+async def test_a_target_says_that_its_lease_has_lapsed_when_its_chain_may_have_gone_on_without_it(
+    tmp_path: Path,
+) -> None:
+    clock = SteppedClock()
+    targets = Targets(NodeId(2), tmp_path, RealDisk(threads=1), EngineSettings(), clock=clock)
+    routing = dataclasses.replace(TestChain(tmp_path, 2).routing(), lease_ms=10_000)
+    await targets.open(routing)
+    targets.apply_routing(routing)
+    [target] = targets
+
+    def lapsed() -> bool:
+        [report] = targets.reports()
+        return report.lease_lapsed
+
+    def grant() -> None:
+        targets.open_grant()([201], clock.monotonic() + 5)
+
+    assert lapsed(), "it has never had one"
+    grant()
+    targets.yield_leases()
+    clock.advance(7.4)
+    assert not lapsed() and not target.has_lease
+    late = targets.open_grant()
+    clock.advance(0.2)
+    late([201], clock.monotonic() + 4.8)
+    assert lapsed() and not target.has_lease, "the manager was told that it had not lapsed"
+    grant()
+    assert target.has_lease and not lapsed()
+    targets.end_leases()
+    assert lapsed()
+    grant()
+    targets.leave()
+    targets.readmit(target)
+    assert lapsed()
+    await targets.close()
+
+
 async def test_a_store_that_cannot_be_closed_keeps_no_other_one_open(tmp_path: Path) -> None:
     disk = RealDisk(threads=1)
     routing = TestChain(tmp_path, 2).routing()

@@ -102,6 +102,23 @@ def test_all_that_serve_are_waited_for_until_t_has_passed() -> None:
     assert not detector.confirmed, "nobody has said anything"
 
 
+def test_a_lease_that_has_lapsed_is_renewed_only_after_those_that_would_know_were_heard() -> None:
+    """A process that was paused knew as little as an older copy, which gave it its lease again at once: it answered
+    reads of a chain that had gone on without it."""
+    detector, clock = detector_of(SERVING, SERVING)
+    lapsed, others = [pb.TargetReport(target_id=t, lease_lapsed=t == 101) for t in (101, 102)], [TargetId(102)]
+    request = pb.HeartbeatRequest(node_id=1, targets=lapsed)
+    detector.check(request, keeps_chains=True)
+    both = [TargetId(101), *others]
+    assert detector.renewable(both, request) == others
+    assert detector.renewable(both, beat(7)) == both, "an older program does not say it"
+    detector.on_heard(2)
+    assert detector.renewable(both, request) == both
+    detector, clock = detector_of(SERVING, SERVING)
+    clock.advance(10.1)
+    assert detector.renewable(both, request) == both, "one that is dead holds up nobody for longer than T"
+
+
 def test_those_that_served_last_are_waited_for_where_none_serves() -> None:
     """The store was copied while all storage processes were stopped. One of them that has not run since was the first
     to come back, and served with what it had, though others had served without it in the meantime."""
