@@ -300,7 +300,7 @@ class Manager:
         _, controller = self._require_primary()
         if not self._election.may_acknowledge:
             raise NotPrimary("the lease of this manager has not been renewed in time")
-        routing = self._publisher.routing
+        routing = controller.routing_to_judge()
         node = self._require_current(request.node_id, request.incarnation)
         # One that this store does not know registers again, which checks as well.
         self._stale_store.check(request, keeps_chains=node.kind is NodeKind.STORAGE)

@@ -149,7 +149,7 @@ class Target:
         self.is_last = chain.last == self.target_id
         self.quota_used_up = self.quota_used_up and not self.serving
         if self.gives_way:
-            self.leased_until = -math.inf
+            self.end_lease()
         second = chain.successor(chain.head) if chain.head is not None else None
         self.is_behind_head = second is not None and second.target_id == self.target_id
         successor = self.successor = chain.successor(self.target_id)
@@ -357,6 +357,10 @@ class Target:
     def leave(self) -> None:
         """Give the lease up for good. Only after that may the manager hear that this target is out."""
         self.leaving = True
+        self.end_lease()
+
+    def end_lease(self) -> None:
+        """Give the lease up. Its chain may go on without it at once."""
         self.leased_until = self.in_chain_until = -math.inf
 
     def leave_divergent(self, message: str) -> None:

@@ -348,7 +348,7 @@ class Targets:
                 target.apply_chain(chain)
                 changed.append(target)
             elif target.gives_way:
-                target.leased_until = -math.inf  # the minimum of replicas was lowered
+                target.end_lease()  # the minimum of replicas was lowered
             if target.gives_way:
                 self._grant_epoch += 1  # a heartbeat from before must not grant it a lease now
                 if not gave_way:
@@ -379,12 +379,14 @@ class Targets:
                 target = self.by_id.get(target_id)
                 if target is None or target.leaving or target.gives_way:
                     continue
-                if target_id in lapsed or not target.lease_lapsed:
-                    target.leased_until = max(target.leased_until, until)
-                    target.in_chain_until = target.leased_until + self._unheard_s
-                    if target.was_unknown:
-                        unknown_stores.unmark(target.engine)
-                        target.was_unknown = False
+                if target.lease_lapsed and target_id not in lapsed:
+                    target.report()
+                    continue
+                target.leased_until = max(target.leased_until, until)
+                target.in_chain_until = target.leased_until + self._unheard_s
+                if target.was_unknown:
+                    unknown_stores.unmark(target.engine)
+                    target.was_unknown = False
 
         return grant
 
@@ -396,9 +398,9 @@ class Targets:
 
     def end_leases(self) -> None:
         """Give all leases up: the manager takes this process for dead, and chains may have gone on without it."""
-        self.yield_leases()
+        self._grant_epoch += 1
         for target in self:
-            target.in_chain_until = -math.inf
+            target.end_lease()
 
     def leave(self) -> None:
         """Give all leases up for good."""

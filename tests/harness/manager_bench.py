@@ -16,13 +16,17 @@ from threefs.kv.memory import MemoryEngine
 class Bench:
     """Managers one after the other over one store."""
 
-    def __init__(self, conflict_rate: float = 0.0, unknown_rate: float = 0.0, seed: int = 1) -> None:
+    def __init__(
+        self, conflict_rate: float = 0.0, unknown_rate: float = 0.0, seed: int = 1, *, is_suspended: bool = False
+    ) -> None:
+        """`is_suspended`: managers take each step of the clock for a time in which they did not run."""
         self.clock = SteppedClock()
         self.dice = SeededRandom(seed)
         self.engine = MemoryEngine(
             random=self.dice, conflict_rate=conflict_rate, unknown_rate=unknown_rate, clock=self.clock
         )
         self.clusters: list[str] = []
+        self._is_suspended = is_suspended
         self._started = 0
         self._running: list[asyncio.Task[None]] = []
 
@@ -42,9 +46,9 @@ class Bench:
         running = asyncio.create_task(manager.run())
         self._running.append(running)
         await manager.leading.wait()
-        # The clock is stepped, so this manager seems to have been away whenever it is.
-        assert manager._controller is not None
-        manager._controller._give_time = lambda unheard_s: None  # type: ignore[method-assign]
+        if not self._is_suspended:
+            assert manager._controller is not None
+            manager._controller._give_time = lambda unheard_s: None  # type: ignore[method-assign]
         return manager
 
     async def stop(self) -> None:

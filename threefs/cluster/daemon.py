@@ -17,7 +17,7 @@ from threefs import __version__, background, cluster_key
 from threefs import settings as settings_module
 from threefs.background import TaskDied
 from threefs.cluster import data_format
-from threefs.env import process_tuning
+from threefs.env import process_tuning, unwritten_output
 from threefs.env.clock import CLOCK
 from threefs.env.directory_lock import close_to_others, owned
 from threefs.env.systemd_notify import notify, watchdog_s
@@ -110,7 +110,7 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
         settings = with_key(settings_module.load(settings_class, path))
         logs.configure(name, settings.log_level or logs.DEFAULT_LEVEL)
     except ThreefsError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        unwritten_output.last_word(f"{name}: {error}")
         sys.exit(2)
     os.umask(0o077)  # other users must not read what a service stores
     process_tuning.raise_descriptor_limit()
@@ -123,7 +123,7 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
             uvloop.run(_until_stopped(serve, settings))
     except OSError as error:  # or a ThreefsError: a directory that cannot be written, a port in use
         log.error("ended", reason=str(error))
-        print(f"{name}: {error}", file=sys.stderr)
+        unwritten_output.last_word(f"{name}: {error}")
         sys.exit(1)
     except Exception as error:
         log.critical("ended", reason=repr(error))
@@ -141,7 +141,7 @@ def with_key(settings: S) -> S:
 def assert_checks_run() -> None:
     """Refuse to run without assertions, because a broken invariant must stop a service."""
     if sys.flags.optimize:
-        print(f"{os.path.basename(sys.argv[0])}: services do not run under python -O", file=sys.stderr)
+        unwritten_output.last_word(f"{os.path.basename(sys.argv[0])}: services do not run under python -O")
         sys.exit(2)
 
 

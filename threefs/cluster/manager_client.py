@@ -22,6 +22,8 @@ from threefs.rpc.methods import Method, Rep, Req
 
 #: After these another manager is asked, and of the last one they say that none answers now.
 NO_ANSWER = (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Overloaded, Stopping)
+#: After these it is asked last the next time: it may be dead, and each call would wait for it.
+_SILENCE = (ConnectionLost, DeadlineExceeded)
 #: A manager says them to those that have proven the key.
 _NOT_NOW = (NotPrimary, Fenced)
 #: Said by a program that is no manager, or by one of another release: another one may be the primary.
@@ -65,7 +67,7 @@ async def call_manager(
 
 
 class ManagerClient:
-    """Calls the managers in turn, beginning with the one that has answered last."""
+    """Calls the managers in turn, beginning with the one that has answered last, unless it is silent since."""
 
     @classmethod
     def over_frames(cls, peers: ConnectionPool, addresses: Sequence[str]) -> "ManagerClient":
@@ -75,7 +77,7 @@ class ManagerClient:
     def __init__(self, callers: Sequence[Caller]) -> None:
         assert callers, "a cluster has at least one manager"
         self._callers = callers
-        self._last = 0
+        self._first = 0
         self._answered = False  # whether a manager has answered, so this side has the right key
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
@@ -86,18 +88,21 @@ class ManagerClient:
         """
         failure: ThreefsError | None = None
         refusal: ThreefsError | None = None
+        first = self._first
         for turn in range(len(self._callers)):
-            number = (self._last + turn) % len(self._callers)
+            number = (first + turn) % len(self._callers)
             try:
                 reply = await self._callers[number].call(method, request, timeout_s=timeout_s)
             except NO_ANSWER as error:
                 failure = error
                 self._answered |= isinstance(error, _NOT_NOW)
+                if isinstance(error, _SILENCE) and number == self._first:
+                    self._first = (number + 1) % len(self._callers)
                 continue
             except (NotAuthorised, *STRANGE) as error:  # another process may have taken the port of a dead manager
                 refusal = error
                 continue
-            self._last = number
+            self._first = number
             self._answered = True
             return reply
         waits = failure is not None and isinstance(refusal, STRANGE)

@@ -4,7 +4,9 @@ Python keeps it in the buffer of the stream, tries again at its exit, and then e
 program has done all that it should.
 """
 
+import contextlib
 import os
+import sys
 from typing import TextIO
 
 
@@ -16,3 +18,10 @@ def give_up(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+def last_word(text: str) -> None:
+    """Say why the program ends, on stderr. Where that cannot be written, it still ends with its own exit code."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr)
+    give_up(sys.stderr)

@@ -18,6 +18,7 @@ from threefs_cli.cluster_selector import ClusterSelector
 from threefs_client import keyring
 
 from threefs import __version__
+from threefs.env import unwritten_output
 from threefs.env.clock import CLOCK
 from threefs.env.net import parse_address
 from threefs.errors import InvalidArgument, ThreefsError
@@ -84,7 +85,7 @@ def _end_quietly() -> int:
 
 def _complain(error: OSError, code: int) -> int:
     where = f"{error.filename}: " if error.filename and not isinstance(error, ThreefsError) else ""
-    print(f"Error: {where}{error.strerror or error}", file=sys.stderr)
+    unwritten_output.last_word(f"Error: {where}{error.strerror or error}")
     return code
 
 

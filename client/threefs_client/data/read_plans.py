@@ -5,6 +5,7 @@ This is the hot path.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
 from typing import Any, Protocol
@@ -109,6 +110,13 @@ class ReadPlan:
             for row, piece in zip(self.rows, pieces, strict=False)
         )
 
+    @property
+    def patience(self) -> int:
+        """How many times as long as usual its replica may be silent: twice as long each time that it was left. The
+        other ones may fail again and again, and it reads everything anew each time."""
+        left = [piece.silent[row[0]] for row, piece in zip(self.rows, self.pieces, strict=False)]
+        return 1 << max(left, default=0)
+
     def _short_sink(self, reply: pb.ReadReply, size: int) -> list[memoryview]:
         lengths = reply.length
         places = self.places()
@@ -202,7 +210,7 @@ class Piece:
         self.length = length
         self.place = place
         self.tried: set[int] = set()  # targets
-        self.silent: set[int] = set()  # targets that did not answer in time
+        self.silent = Counter[int]()  # how often a target did not answer in time
         self.damaged: set[int] = set()  # targets that have said that they have no good copy
         self.error: ThreefsError | None = None  # of the last attempt
 
@@ -212,7 +220,7 @@ class Piece:
         if isinstance(error, CorruptChunk):
             self.damaged.add(target)
         elif isinstance(error, DeadlineExceeded):
-            self.silent.add(target)
+            self.silent[target] += 1
 
 
 def plan_pieces(

@@ -64,9 +64,8 @@ class ReplicaSelector:
         return found
 
     def has_other_replica(self, target: int, silent: Container[int], damaged: Container[int]) -> bool:
-        """Whether what a target keeps, or has kept, may be read at another one. One that serves is left once: what the
-        others have failed with may be all that they can say, and it reads everything anew each time. `silent` are those
-        that were left, or did not answer in time."""
+        """Whether what a target keeps, or has kept, may be read at another one, which has neither said that its copy is
+        damaged nor been silent. `silent` are those that were left, or did not answer in time."""
         known = self.routing.targets.get(TargetId(target))
         if known is None:  # its chain goes on without it
             return True
@@ -74,7 +73,7 @@ class ReplicaSelector:
         others = [other for other in serving if other != target]
         if target not in serving:
             return bool(others)
-        return target not in silent and any(other not in silent and other not in damaged for other in others)
+        return any(other not in silent and other not in damaged for other in others)
 
     def not_serving(self, layout: FileLayout, number: int) -> NotServing:
         """The error of a chunk whose chain has no replicas here. Other chunks of its file may have some."""

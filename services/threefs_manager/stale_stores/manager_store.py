@@ -14,13 +14,13 @@ newer one. After the first contradiction nothing is served.
 import asyncio
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from threefs.env.clock import Clock
 from threefs.errors import StrangeStore, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
-from threefs.routing import PublicState, Routing
+from threefs.routing import ChainMember, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 
 #: The others of a chain that serves come back by one of these, which then knows of it.
@@ -39,12 +39,12 @@ class StaleStoreDetector:
         self._clock = clock
         self._lease_s = routing.lease_s
         self._awaited_until = clock.monotonic() + routing.lease_s
-        self._awaited = {
-            routing.targets[member.target_id].node_id
-            for chain in routing.chains.values()
-            for member in chain.members
-            if member.state in _MAY_KNOW or not chain.serving
-        }
+        chains = routing.chains.values()
+        in_service = [m for chain in chains for m in chain.members if m.state in _MAY_KNOW]
+        #: Those that leases wait for. A chain may miss its last disk for weeks, and only changes wait for that one.
+        self._in_service = _nodes_of(in_service, routing)
+        unserved = [m for chain in chains if not chain.serving for m in chain.members]
+        self._awaited = self._in_service | _nodes_of(unserved, routing)
         self._all_heard = asyncio.Event()
         self._is_known = False  # a node that may know of a newer store has reported none
         self._failure: StrangeStore | None = None
@@ -86,7 +86,7 @@ class StaleStoreDetector:
     def renewable(self, leased: Sequence[TargetId], request: pb.HeartbeatRequest) -> Sequence[TargetId]:
         """Of these targets of a node, those that may hold a lease now. The chain of one that had none for long may have
         gone on without it in a newer store, and it may know nothing of that."""
-        if not self._left():
+        if self._in_service.isdisjoint(self._left()):
             return leased
         lapsed = {report.target_id for report in request.targets if report.lease_lapsed}
         return [target for target in leased if target not in lapsed]
@@ -163,3 +163,7 @@ class StaleStoreDetector:
         """Raises StrangeStore if the store was found to be an older copy."""
         if self._failure is not None:
             raise StrangeStore(self._failure.message)
+
+
+def _nodes_of(members: Iterable[ChainMember], routing: Routing) -> set[NodeId]:
+    return {routing.targets[member.target_id].node_id for member in members}

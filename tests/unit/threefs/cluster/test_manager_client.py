@@ -7,6 +7,8 @@ import pytest
 
 from threefs.cluster.manager_client import ManagerClient
 from threefs.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
     Fenced,
     InvalidArgument,
     NotAuthorised,
@@ -49,6 +51,20 @@ def test_the_one_that_answered_is_asked_again_first() -> None:
     ask(managers)
     ask(managers)
     assert (standby.asked, gone.asked, primary.asked) == (3, 1, 4)
+
+
+@pytest.mark.parametrize("failure", [DeadlineExceeded(), ConnectionLost()])
+def test_one_that_is_silent_is_asked_last_the_next_time(failure: ThreefsError) -> None:
+    """While nobody was primary, each call waited for the dead one first."""
+    dead, standby, other = Manager(), Manager(NotPrimary()), Manager(NotPrimary())
+    managers = ManagerClient([dead, standby, other])
+    ask(managers)
+    dead.failure = failure
+    with pytest.raises(NotPrimary):
+        ask(managers)
+    standby.failure = None
+    ask(managers)
+    assert (dead.asked, standby.asked) == (2, 2)
 
 
 @pytest.mark.parametrize("failure", [Overloaded("too many peers"), Stopping("it ends")])

@@ -1,4 +1,9 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from threefs.env import unwritten_output
 
@@ -16,3 +21,15 @@ def test_a_stream_that_takes_nothing_is_written_to_no_more() -> None:
         unwritten_output.give_up(stream)
         stream.write("another line\n")
         stream.flush()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("module", ["threefs_storage", "threefs_manager", "threefs_meta"])
+def test_a_service_with_bad_settings_ends_with_its_exit_code_though_it_cannot_say_why(
+    module: str, unbuffered: str, tmp_path: Path
+) -> None:
+    (tmp_path / "settings.toml").write_text("nonsense = 1\n")
+    command = [sys.executable, "-m", module, "--settings", str(tmp_path / "settings.toml")]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stderr=full, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
+    assert ended.returncode == 2

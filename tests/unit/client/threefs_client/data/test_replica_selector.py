@@ -42,7 +42,7 @@ def test_a_table_that_is_not_known_yet() -> None:
         ReplicaSelector(EMPTY).resolve(5, LAYOUT)
 
 
-def test_a_replica_that_serves_is_left_once_for_one_that_may_have_good_bytes() -> None:
+def test_a_replica_that_serves_is_left_for_one_that_may_have_good_bytes() -> None:
     routing = make_routing()
     selector = ReplicaSelector(routing)
     chain = next(iter(routing.chains.values()))
@@ -51,7 +51,7 @@ def test_a_replica_that_serves_is_left_once_for_one_that_may_have_good_bytes() -
     assert selector.has_other_replica(first, {second}, ())
     assert not selector.has_other_replica(first, {second}, {third})
     assert not selector.has_other_replica(first, {second, third}, ())
-    assert not selector.has_other_replica(first, {first}, ()), "it was left before"
+    assert selector.has_other_replica(first, {first}, ()), "it was left before, and the other has failed since"
     gone = {number: target for number, target in routing.targets.items() if number != first}
     assert ReplicaSelector(replace(routing, targets=gone)).has_other_replica(first, {first}, ())
     members = tuple(replace(m, state=PublicState.OFFLINE) if m.target_id == first else m for m in chain.members)

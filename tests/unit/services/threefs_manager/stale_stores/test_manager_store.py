@@ -119,6 +119,14 @@ def test_a_lease_that_has_lapsed_is_renewed_only_after_those_that_would_know_wer
     assert detector.renewable(both, request) == both, "one that is dead holds up nobody for longer than T"
 
 
+def test_no_lease_waits_for_a_disk_that_nobody_serves_without() -> None:
+    """A chain had lost its only disk, and all leases of the cluster waited for that one after each failover."""
+    detector, _ = detector_of(LASTSRV)
+    detector.on_heard(2)
+    request = pb.HeartbeatRequest(node_id=2, targets=[pb.TargetReport(target_id=201, lease_lapsed=True)])
+    assert detector.renewable([TargetId(201)], request) == [201] and not detector.confirmed
+
+
 def test_those_that_served_last_are_waited_for_where_none_serves() -> None:
     """The store was copied while all storage processes were stopped. One of them that has not run since was the first
     to come back, and served with what it had, though others had served without it in the meantime."""
