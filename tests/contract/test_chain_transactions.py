@@ -192,10 +192,23 @@ def test_r9_nor_when_an_administrator_asks_to_accept_the_loss_of_a_chain_that_is
     at_desk(1, check_suspended_before_a_call)
 
 
+async def check_many_calls_in_one_turn(desk: Desk) -> None:
+    assert desk.heartbeat(1) == 1
+    for _ in range(110):
+        desk.clock.advance(100)
+        lease_s = desk.controller.routing_to_judge().lease_s
+    assert desk.failure_detector.is_alive(1, lease_s), "nobody could be heard in that time"
+
+
+def test_r9_a_silence_while_calls_held_the_loop_up_says_nothing() -> None:
+    """Each call for itself was short."""
+    at_desk(1, check_many_calls_in_one_turn)
+
+
 async def check_loss_of_a_served_chain(desk: Desk) -> None:
     for _ in range(12):
         desk.clock.advance(1000)  # node 1 is silent for T, and the next sweep finds it
-        desk.controller._notice_suspension()
+        desk.controller._on_tick()
         assert desk.heartbeat(2) == 1
     request = pb.AcceptLossRequest(chain_id=1, target_id=10_001, chain_version=1)
     with pytest.raises(InvalidArgument, match="is served"):

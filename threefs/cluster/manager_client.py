@@ -22,8 +22,6 @@ from threefs.rpc.methods import Method, Rep, Req
 
 #: After these another manager is asked, and of the last one they say that none answers now.
 NO_ANSWER = (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Overloaded, Stopping)
-#: After these it is asked last the next time: it may be dead, and each call would wait for it.
-_SILENCE = (ConnectionLost, DeadlineExceeded)
 #: A manager says them to those that have proven the key.
 _NOT_NOW = (NotPrimary, Fenced)
 #: Said by a program that is no manager, or by one of another release: another one may be the primary.
@@ -67,7 +65,8 @@ async def call_manager(
 
 
 class ManagerClient:
-    """Calls the managers in turn, beginning with the one that has answered last, unless it is silent since."""
+    """Calls the managers in turn, beginning with the one that has answered last, or with one that speaks while that is
+    silent."""
 
     @classmethod
     def over_frames(cls, peers: ConnectionPool, addresses: Sequence[str]) -> "ManagerClient":
@@ -88,16 +87,19 @@ class ManagerClient:
         """
         failure: ThreefsError | None = None
         refusal: ThreefsError | None = None
-        first = self._first
+        first, first_speaks = self._first, True
         for turn in range(len(self._callers)):
             number = (first + turn) % len(self._callers)
             try:
                 reply = await self._callers[number].call(method, request, timeout_s=timeout_s)
             except NO_ANSWER as error:
                 failure = error
-                self._answered |= isinstance(error, _NOT_NOW)
-                if isinstance(error, _SILENCE) and number == self._first:
-                    self._first = (number + 1) % len(self._callers)
+                speaks = isinstance(error, _NOT_NOW)
+                self._answered |= speaks
+                if number == first:
+                    first_speaks = speaks
+                elif speaks and not first_speaks and self._first == first:
+                    self._first = number  # the other one may be dead, and each call would wait for it
                 continue
             except (NotAuthorised, *STRANGE) as error:  # another process may have taken the port of a dead manager
                 refusal = error

@@ -10,8 +10,11 @@ import sys
 from typing import TextIO
 
 
-def give_up(stream: TextIO) -> None:
-    """If what is in the buffer cannot be written now, nothing more is written to the stream."""
+def give_up(stream: TextIO | None) -> None:
+    """If what is in the buffer cannot be written now, nothing more is written to the stream. None: it was closed before
+    the program began."""
+    if stream is None:
+        return
     try:
         stream.flush()
     except OSError:
@@ -22,6 +25,7 @@ def give_up(stream: TextIO) -> None:
 
 def last_word(text: str) -> None:
     """Say why the program ends, on stderr. Where that cannot be written, it still ends with its own exit code."""
-    with contextlib.suppress(OSError):
-        print(text, file=sys.stderr)
+    if sys.stderr is not None:  # else it would go to stdout
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr)
     give_up(sys.stderr)

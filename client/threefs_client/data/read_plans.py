@@ -5,7 +5,6 @@ This is the hot path.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
 from typing import Any, Protocol
@@ -35,6 +34,7 @@ from threefs_client.data.replica_selector import Replica, ReplicaEndpoint, Repli
 Row = tuple[int, int, int, int, int, int, int]
 
 _MISSING = ChunkNotFound.code
+_MAX_DOUBLINGS = 16  # of the patience with a silent replica: beyond any deadline
 
 
 class ReadPlan:
@@ -114,8 +114,8 @@ class ReadPlan:
     def patience(self) -> int:
         """How many times as long as usual its replica may be silent: twice as long each time that it was left. The
         other ones may fail again and again, and it reads everything anew each time."""
-        left = [piece.silent[row[0]] for row, piece in zip(self.rows, self.pieces, strict=False)]
-        return 1 << max(left, default=0)
+        left = [piece.silent.get(row[0], 0) for row, piece in zip(self.rows, self.pieces, strict=False)]
+        return 1 << min(max(left, default=0), _MAX_DOUBLINGS)
 
     def _short_sink(self, reply: pb.ReadReply, size: int) -> list[memoryview]:
         lengths = reply.length
@@ -210,7 +210,7 @@ class Piece:
         self.length = length
         self.place = place
         self.tried: set[int] = set()  # targets
-        self.silent = Counter[int]()  # how often a target did not answer in time
+        self.silent: dict[int, int] = {}  # how often a target did not answer in time
         self.damaged: set[int] = set()  # targets that have said that they have no good copy
         self.error: ThreefsError | None = None  # of the last attempt
 
@@ -220,7 +220,7 @@ class Piece:
         if isinstance(error, CorruptChunk):
             self.damaged.add(target)
         elif isinstance(error, DeadlineExceeded):
-            self.silent[target] += 1
+            self.silent[target] = self.silent.get(target, 0) + 1
 
 
 def plan_pieces(

@@ -123,14 +123,19 @@ class ChainController:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self._pause_s)
-            self._notice_suspension()
+            self._on_tick()
+
+    def _on_tick(self) -> None:
+        self._notice_suspension()
+        self._ticked_at = self._clock.monotonic()  # not at each call: many short ones hold the loop up as well
 
     def _notice_suspension(self) -> None:
         """Called before nodes are judged by their silence: that of a time in which this process did not run says
         nothing. It may have been suspended while it waited for the store, too."""
         now = self._clock.monotonic()
-        suspended_s, self._ticked_at = now - self._ticked_at, now
+        suspended_s = now - self._ticked_at
         if suspended_s > _SUSPENDED_SWEEPS * self._pause_s:
+            self._ticked_at = now
             _LOG.warning(
                 "this manager did not run for a while: every node has the whole time T again", suspended_s=suspended_s
             )

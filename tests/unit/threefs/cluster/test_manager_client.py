@@ -53,18 +53,30 @@ def test_the_one_that_answered_is_asked_again_first() -> None:
     assert (standby.asked, gone.asked, primary.asked) == (3, 1, 4)
 
 
-@pytest.mark.parametrize("failure", [DeadlineExceeded(), ConnectionLost()])
-def test_one_that_is_silent_is_asked_last_the_next_time(failure: ThreefsError) -> None:
+@pytest.mark.parametrize("failure", [DeadlineExceeded(), ConnectionLost(), Unavailable("cannot connect")])
+def test_one_that_is_silent_is_asked_after_one_that_speaks_the_next_time(failure: ThreefsError) -> None:
     """While nobody was primary, each call waited for the dead one first."""
-    dead, standby, other = Manager(), Manager(NotPrimary()), Manager(NotPrimary())
-    managers = ManagerClient([dead, standby, other])
+    dead, gone, standby = Manager(), Manager(failure), Manager(NotPrimary())
+    managers = ManagerClient([dead, gone, standby])
     ask(managers)
     dead.failure = failure
     with pytest.raises(NotPrimary):
         ask(managers)
     standby.failure = None
     ask(managers)
-    assert (dead.asked, standby.asked) == (2, 2)
+    assert (dead.asked, gone.asked, standby.asked) == (2, 1, 2)
+
+
+def test_the_primary_is_asked_first_after_a_lost_answer_when_nobody_else_speaks() -> None:
+    """The next call waited for the dead one first."""
+    primary, dead = Manager(), Manager(Unavailable("cannot connect"))
+    managers = ManagerClient([primary, dead])
+    primary.failure = DeadlineExceeded()
+    with pytest.raises(Unavailable):
+        ask(managers)
+    primary.failure = None
+    ask(managers)
+    assert (primary.asked, dead.asked) == (2, 1)
 
 
 @pytest.mark.parametrize("failure", [Overloaded("too many peers"), Stopping("it ends")])
