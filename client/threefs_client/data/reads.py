@@ -282,9 +282,9 @@ class Reader:
         self, connection: Connection, plan: ReadPlan, timeout_s: float, ready: Ready | None
     ) -> pb.ReadReply:
         """A large answer may take longer than `attempt_timeout_s`, as long as it comes: another replica is asked
-        instead of one that is silent for so long, and the next time for twice as long. The last one is waited for: a
-        service reads all rows before it answers, and where the disks of all are busy, each repeat gives them more to
-        do."""
+        instead of one that is silent for so long, and the next time for twice as long. Where all were silent, the
+        last one is waited for: a service reads all rows before it answers, and where the disks of all are busy, each
+        repeat gives them more to do."""
         call = plan.call = connection.call(
             methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink, ready=ready
         )
