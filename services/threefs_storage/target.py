@@ -308,8 +308,8 @@ class Target:
 
     @property
     def lease_lapsed(self) -> bool:
-        """Whether its chain may have gone on without it since its last lease. Then it takes the next one only from a
-        primary that has heard those that would know, or knows that this may be so (I15)."""
+        """Whether its chain may have gone on without it since its last lease. The manager has to know that before it
+        grants the next one: its store may be an older copy, in which the target still serves (I15)."""
         return self._clock.monotonic() >= self.in_chain_until
 
     def note_refusal(self) -> None:

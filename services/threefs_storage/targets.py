@@ -64,7 +64,7 @@ class Targets:
         self.strays = StrayStores(directory, disk, lambda: [*self.held, *self._deleting])
         self._unopened = UnopenedStores(directory, disk)
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
-        self._unheard_s = 0.0  # of `target_unheard_s`, until a routing comes
+        self._unheard_s = 0.0  # see `target_unheard_s`; a routing tells it
         self._node_id = node_id
         self._directory = directory
         self._disk = disk
