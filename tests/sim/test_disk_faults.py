@@ -6,7 +6,7 @@ import pytest
 from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim import run_shape
+from tests.sim import run_shape, tight_disks
 from tests.sim.faults import parse
 from tests.sim.run import Outcome, run
 from tests.sim.scenarios import play
@@ -54,6 +54,18 @@ def test_a_write_may_be_refused_by_a_disk_that_fills_up_while_no_manager_leads()
     """The other member is out by then, as storage knows from the manager before (seed 15356)."""
     size = Size(storage=2, replicas=2, managers=1, targets_per_disk=1, clients=2)
     outcome = run(2, size=size, load=_LARGE, scenario=parse("1.0 kill s2 6.0\n2.0 kill m1 3.0\n2.3 full s1 2.0"))
+    assert not outcome.violations, outcome.violations
+    assert said(outcome, "write failed: the file system is full")
+
+
+@pytest.mark.parametrize("full", ["1.5 full s1 2.0", "3.5 full s1 0.3"], ids=["before", "after"])
+def test_a_chain_is_noted_that_is_without_room_for_a_moment(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk of its last member gets full before or after the other one is out, and nobody looks then (seed
+    64207)."""
+    monkeypatch.setattr(tight_disks, "_LOOK_S", 1000.0)
+    monkeypatch.setattr(tight_disks.TightDisks, "_is_full", lambda self: False)
+    size = Size(storage=2, replicas=2, targets_per_disk=1, clients=2)
+    outcome = run(2, size=size, load=_LARGE, scenario=parse(f"1.0 pause s2 4.0\n{full}\n6.0 cut s1 c1"))
     assert not outcome.violations, outcome.violations
     assert said(outcome, "write failed: the file system is full")
 

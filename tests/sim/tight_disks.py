@@ -21,6 +21,7 @@ class TightDisks:
         self._looking = False
         self._routing: Routing | None = None  # the newest
         world.is_full = self._is_full
+        world.on_routing = self._note
 
     def begin(self, host: str, left_bytes: int | None = None) -> Callable[[], None]:
         """So much is left, or a hundredth. Returns how to end it."""
@@ -29,7 +30,7 @@ class TightDisks:
         left_bytes = used // 99 if left_bytes is None else left_bytes
         disk.capacity_bytes = min(used + left_bytes, self._size(host))
         self._hosts.add(host)
-        self._begin_to_look()
+        self._note_tighter()
 
         def end() -> None:
             self._hosts.discard(host)
@@ -45,7 +46,7 @@ class TightDisks:
         self._sizes[host] = used + left_bytes
         disk.capacity_bytes = min(disk.capacity_bytes, self._sizes[host])
         self._filled.add(host)
-        self._begin_to_look()
+        self._note_tighter()
         return lambda: self._filled.discard(host)
 
     def small_hosts(self) -> set[str]:
@@ -67,7 +68,7 @@ class TightDisks:
         disk = self._world.disks[host]
         disk.quota_bytes = disk.capacity_bytes - disk.free_bytes() + left_bytes
         self._refusing.add(host)
-        self._begin_to_look()
+        self._note_tighter()
 
         def end() -> None:
             self._refusing.discard(host)
@@ -76,24 +77,35 @@ class TightDisks:
 
         return end
 
-    def _begin_to_look(self) -> None:
-        if not self._looking:
+    def _note_tighter(self) -> None:
+        if self._looking:
+            self._note(self._newest())
+        else:
             self._look()
 
     def _look(self) -> None:
-        """A head without room gives way to a member that has some. Writes may be refused only if all members that are
-        not out of their chain have such disks."""
         self._looking = bool(self._tight())
-        if not self._looking:
-            return
-        if self._is_full():
+        if self._looking:
+            self._note(self._newest())
+            self._world.loop.call_later(_LOOK_S, self._look)
+
+    def _note(self, routing: Routing | None) -> None:
+        """Besides once in a while, with each new routing and each disk that gets tighter: a chain may be without room
+        for less than a moment (seed 64207)."""
+        if self._lacks_room(routing):
             self._world.full_at = self._world.loop.time()
-        self._world.loop.call_later(_LOOK_S, self._look)
 
     def _is_full(self) -> bool:
-        self._routing = self._world.routing() or self._known()
-        routing = self._routing
+        return self._lacks_room(self._newest())
+
+    def _lacks_room(self, routing: Routing | None) -> bool:
+        """A head without room gives way to a member that has some. Writes may be refused only if all members that are
+        not out of their chain have such disks."""
         return routing is not None and any(self._has_no_room(routing, chain) for chain in routing.chains.values())
+
+    def _newest(self) -> Routing | None:
+        self._routing = self._world.routing() or self._known()
+        return self._routing
 
     def _known(self) -> Routing | None:
         """Storage goes on with what it knows while no manager leads."""
