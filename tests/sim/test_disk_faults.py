@@ -60,8 +60,8 @@ def test_a_write_may_be_refused_by_a_disk_that_fills_up_while_no_manager_leads()
 
 @pytest.mark.parametrize("full", ["1.5 full s1 2.0", "3.5 full s1 0.3"], ids=["before", "after"])
 def test_a_chain_is_noted_that_is_without_room_for_a_moment(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk of its last member gets full before or after the other one is out, and nobody looks then (seed
-    64207)."""
+    """The disk of its last member gets full before or after the other one is out, and no look comes while that is so
+    (seed 64207)."""
     monkeypatch.setattr(tight_disks, "_LOOK_S", 1000.0)
     monkeypatch.setattr(tight_disks.TightDisks, "_is_full", lambda self: False)
     size = Size(storage=2, replicas=2, targets_per_disk=1, clients=2)

@@ -90,8 +90,8 @@ class TightDisks:
             self._world.loop.call_later(_LOOK_S, self._look)
 
     def _note(self, routing: Routing | None) -> None:
-        """Besides once in a while, with each new routing and each disk that gets tighter: a chain may be without room
-        for less than a moment (seed 64207)."""
+        """Also with each new routing and each disk that gets tighter: a chain may lack room for less time than passes
+        between two looks (seed 64207)."""
         if self._lacks_room(routing):
             self._world.full_at = self._world.loop.time()
 

@@ -136,7 +136,8 @@ class World:
         self.trace: list[str] = []
         self.rotted = False  # something has, while its chain was not whole
         self.is_full: Callable[[], bool] = lambda: False  # whether all disks of some chain have no room now
-        #: Told of each routing that a manager makes known: some are the newest one for a few milliseconds.
+        #: Told of each routing that a manager publishes, and of the one that a term begins with: some are the newest
+        #: for a few milliseconds.
         self.on_routing: Callable[[Routing], None] = lambda routing: None
         self.full_at = -math.inf  # when all disks of some chain last had no room, so that writes may have been refused
         self.deaths: list[str] = []  # processes that ended by themselves, and why
@@ -322,13 +323,15 @@ class World:
             expected_cluster_id=self._belongs.get(process.host, ""),
             on_cluster=join,
         )
-        publish = manager._publisher.publish
+        publisher = manager._publisher
+        wake = publisher._wake
 
-        def published(routing: Routing) -> None:
-            publish(routing)
-            self.on_routing(manager._publisher.routing)
+        def published() -> None:
+            wake()
+            if not publisher._ended:  # else it may be old
+                self.on_routing(publisher.routing)
 
-        manager._publisher.publish = published  # type: ignore[method-assign]
+        publisher._wake = published  # type: ignore[method-assign]
         manager.bind(server)
         manager.bind_presence(server)
         self.managers[process.host], self.manager_servers[process.host] = manager, server
