@@ -66,11 +66,16 @@ async def test_writes_go_on_while_a_snapshot_is_taken(tmp_path: Path) -> None:
         await source.write({b"%05d" % number: b"x" * 90_000})
     copying = source.follower(tmp_path / "backup")
     taking = asyncio.create_task(copying.catch_up())
+    while source.asked.count("ReadSnapshot") < 2:  # a first page is there, so the moment of the snapshot is over
+        await asyncio.sleep(0)
+    source.snapshots_go_on.clear()
     for number in range(60):
+        if number == 30:
+            source.snapshots_go_on.set()
         await source.write({b"%05d" % number: b"later", b"new%d" % number: b"y"})
         await asyncio.sleep(0)
     await taking
-    assert source.asked.count("ReadSnapshot") > 3
+    assert source.asked.count("ReadSnapshot") == 4, "its pages are those of the 60 long values"
     await copying.catch_up()
     assert source.asked.count("ReadSnapshot") < 10
     assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
