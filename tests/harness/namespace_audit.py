@@ -132,7 +132,8 @@ async def audit(engine: Engine) -> Store:
 
 def check(store: Store) -> None:
     inodes, entries = store.inodes, store.entries
-    assert inodes[ROOT].type == pb.DIRECTORY and inodes[ROOT].nlink == 1, "the root is a directory"
+    root = inodes.get(ROOT)
+    assert root is not None and root.type == pb.DIRECTORY and root.nlink == 1, "the root is a directory"
     names = Counter(entry.inode for entry in entries.values())
     for (parent, name), entry in entries.items():
         assert parent in inodes, f"entry {name!r} is in directory {parent}, which does not exist"

@@ -88,7 +88,11 @@ def _outcomes(seeds: range, shares: Shares, jobs: int) -> Iterator[dict[str, Any
 
 
 def _summary(shares: Shares, seed: int) -> dict[str, Any]:
-    outcome = run(seed, shares=shares)
+    try:
+        outcome = run(seed, shares=shares)
+    except BaseException as error:
+        error.add_note(f"in seed {seed}")
+        raise
     return {
         "seed": seed,
         "violations": outcome.violations,

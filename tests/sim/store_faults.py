@@ -56,6 +56,8 @@ class StoreFaults:
         found = {one: self._copies.get((what, one), {}) if what != "empty" else {} for one in stores}
         if self._strange or (what != "empty" and not all(map(_is_used, stores, found.values()))):
             return None  # each of the stores knows the other
+        if META in stores and METADATA_KEY not in self._kv(MANAGERS).pairs():
+            return None  # the cluster has no metadata store yet, and would take this one
         if what == "aged" and not self._is_known_to_be_older(store, found[store]):
             return None
         self._strange.update(stores)

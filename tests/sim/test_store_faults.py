@@ -7,6 +7,7 @@ from threefs_manager.stale_stores import metadata_store
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.store import restored_versions
 from threefs_meta.store import identity
+from threefs_meta.store.identity import StoreIdentity
 
 from tests.sim.faults import parse
 from tests.sim.run import Outcome, run
@@ -38,6 +39,17 @@ def said(outcome: Outcome, text: str) -> int:
 def test_an_empty_store_is_refused(store: str, text: str) -> None:
     outcome = well(f"2.0 empty {store} 4.0")
     assert outcome.faults == {"empty": 1} and said(outcome, text)
+
+
+def test_an_empty_store_is_taken_where_the_cluster_has_none_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    admit = StoreIdentity.admit
+
+    async def admit_late(self: StoreIdentity) -> None:
+        await self._clock.sleep(4.0)
+        await admit(self)
+
+    monkeypatch.setattr(StoreIdentity, "admit", admit_late)
+    assert well("1.0 empty meta 5.0").faults == {}
 
 
 def test_an_older_metadata_store_is_refused() -> None:
