@@ -38,6 +38,7 @@ from threefs_manager.chains import holds, moves
 from threefs_manager.chains.controller import ChainController
 from threefs_manager.configuration_versions import ConfigurationKeeper, Handler, Serves
 from threefs_manager.election import Election, Epoch
+from threefs_manager.listening_clock import ListeningClock
 from threefs_manager.nodes import membership, registry
 from threefs_manager.nodes.client_reports import ClientReports
 from threefs_manager.nodes.failure_detector import FailureDetector
@@ -73,8 +74,7 @@ class Manager:
         own: Mapping[str, Value] | None = None,
     ) -> None:
         """`lease_s` is T of a cluster that is made here. `expected_cluster_id` is the cluster that the data directory
-        belongs to, if any. `on_cluster` is called with the cluster id once there is one. `own` has
-        the values of the settings file."""
+        belongs to, if any. `on_cluster` is called with the cluster id once there is one. `own`: of the settings."""
         self._engine = engine
         self._election = election
         self._lease_s = lease_s
@@ -109,7 +109,7 @@ class Manager:
 
     async def _term(self, epoch: Epoch) -> None:
         """Serve one term, until another manager is primary."""
-        leading = self._lead(Store(self._engine, epoch))
+        leading = self._lead(Store(self._engine, epoch), ListeningClock(self._clock, epoch))
         tasks = [asyncio.create_task(work) for work in (self._election.keep_renewing(), leading)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -118,7 +118,7 @@ class Manager:
         finally:
             await cancel_and_wait(*tasks)
 
-    async def _lead(self, store: Store) -> None:
+    async def _lead(self, store: Store, listening: ListeningClock) -> None:
         wall_ns = self._clock.wall_ns()
         raise_version = partial(restored_versions.raise_routing_version, wall_ns=wall_ns)
         try:
@@ -129,10 +129,10 @@ class Manager:
             raise StrangeStore(restored_versions.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
         seen, unreadable = await retry_forever(store.load_generations, self._clock)
         generations = StoreGenerations(seen, lost_survivors(unreadable, routing))
-        self._failure_detector = FailureDetector(self._clock, generations)
+        self._failure_detector = FailureDetector(self._clock, generations, listening=listening)
         self._sole_service = metadata_store.SoleService(self._net, self._clock)  # others may have admitted one since
         self._publisher.start_term(routing, term_number(store.epoch, wall_ns))
-        self._stale_store = StaleStoreDetector(routing, self._clock)
+        self._stale_store = StaleStoreDetector(routing, listening)
         self._controller = controller = ChainController(
             store, self._publisher, self._failure_detector, self._stale_store, clock=self._clock
         )

@@ -161,7 +161,8 @@ class AcceptedLoss:
                 yield chain, hosts[self._host].target_id
                 continue
             last = {host for host, member in hosts.items() if member.state is PublicState.LASTSRV}
-            if last <= set(self._lost) and self._struck & (hosts.keys() - {*self._lost, self._host}):
+            others = {*self._world.manager_hosts, *hosts} - {*self._lost, self._host}  # managers may have heard of none
+            if last <= set(self._lost) and self._struck & others:
                 yield chain, left[0]
 
     async def _call(self, request: pb.AcceptLossRequest) -> None:

@@ -28,7 +28,8 @@ class _Resync:
 
 
 class ResyncProgress:
-    """The resyncs that are under way. Time counts only for chains that are evaluated again and again."""
+    """The resyncs that are under way. Time counts only for chains that are evaluated again and again.
+    `clock` stands while no report can be heard (`ListeningClock`)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

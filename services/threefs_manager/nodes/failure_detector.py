@@ -35,10 +35,13 @@ class _Node:
 class FailureDetector:
     """The state of the nodes, as far as one term as primary knows it."""
 
-    def __init__(self, clock: Clock, generations: StoreGenerations | None = None) -> None:
+    def __init__(
+        self, clock: Clock, generations: StoreGenerations | None = None, *, listening: Clock | None = None
+    ) -> None:
+        """Silence is judged by `listening`, which stands while nodes are not heard (`ListeningClock`)."""
         self.generations = generations or StoreGenerations()
         self.clock_rates = ClockRates(clock)
-        self._clock = clock
+        self.listening = self._clock = listening or clock
         self._term_started_at = clock.monotonic()
         #: Since when this process has run without a gap. A silence counts only from then on.
         self._listening_since = self._term_started_at

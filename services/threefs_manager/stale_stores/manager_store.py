@@ -13,7 +13,6 @@ newer one. After the first contradiction nothing is served.
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -25,6 +24,7 @@ from threefs.wire import manager_pb2 as pb
 
 #: The others of a chain that serves come back by one of these, which then knows of it.
 _MAY_KNOW = (PublicState.SERVING, PublicState.SYNCING)
+_LOOKS_PER_T = 100  # while heartbeats are refused, so that the wait goes on
 
 
 class Inquires(Protocol):
@@ -35,7 +35,8 @@ class StaleStoreDetector:
     """Of one term as primary."""
 
     def __init__(self, routing: Routing, clock: Clock) -> None:
-        """`routing` is that in the store when the term began."""
+        """`routing` is that in the store when the term began. `clock` stands while nodes are not heard
+        (`ListeningClock`)."""
         self._clock = clock
         self._lease_s = routing.lease_s
         self._awaited_until = clock.monotonic() + routing.lease_s
@@ -54,12 +55,12 @@ class StaleStoreDetector:
     async def wait_heard(self) -> None:
         """Wait until all nodes that are waited for have been heard, T has passed, or the term has ended. Raises
         StrangeStore."""
-        waited_until = -math.inf
-        while self._awaited and waited_until < self._awaited_until:  # a suspension puts it off
-            waited_until = self._awaited_until
+        while self._left():  # a suspension puts it off, and so does a time in which heartbeats are refused
+            left_s = self._awaited_until - self._clock.monotonic()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(waited_until - self._clock.monotonic()):
+                async with asyncio.timeout(max(left_s, self._lease_s / _LOOKS_PER_T)):
                     await self._all_heard.wait()
+                    break
         self.check_fresh()
 
     def end_term(self) -> None:

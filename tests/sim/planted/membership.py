@@ -185,6 +185,12 @@ def deposed_manager_acknowledges() -> None:
     put(Election, "is_primary", property(lambda self: self.epoch is not None))
 
 
+@plant_for("sim/test_failover_length.py::test_a_store_that_is_away_for_longer_than_t_puts_nobody_out")
+def primary_blames_nodes_for_its_own_silence() -> None:
+    """R9: it refuses heartbeats while the store is away, and takes their senders for dead when the store is back."""
+    put(Epoch, "listened_s", lambda self, now: now)
+
+
 @plant
 def challenger_does_not_wait() -> None:
     """R10: a manager takes over as soon as it sees another one's lease."""
