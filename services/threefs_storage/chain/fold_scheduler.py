@@ -57,8 +57,8 @@ class FoldScheduler:
         before, seen = self._seen.get(target.target_id, {}), {}
         excess = len(engine.foldable) - MAX_FOLDABLE
         for place, chunk in enumerate(list(engine.foldable)):
-            if target.engine is not engine or engine.failure is not None:
-                return
+            if target.engine is not engine or engine.failure is not None or target.state is None:
+                return  # one that has left its chain is closed when no chunk of it is locked
             version = _foldable_version(target, chunk)
             if version is None:
                 continue

@@ -53,6 +53,30 @@ async def test_a_chunk_is_folded_when_it_has_not_changed_between_two_visits(tmp_
             assert await chain.read(node, length=len(expected)) == (3, expected)
 
 
+async def test_a_target_that_has_left_its_chain_is_folded_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its removal waits until no chunk of it is locked."""
+    async with chain_of(tmp_path, overlay=LIMITS) as chain:
+        target, scheduler = chain[1].target, chain[1].storage.fold_scheduler
+        for number in range(5):
+            chunk = ChunkId(CHUNK.inode, number)
+            await chain.write(CONTENT, chunk=chunk)
+            await chain.write(b"small", 1000, chunk=chunk)
+        await scheduler.visit(target)
+        fold = target.engine.fold
+
+        async def leaves(chunk: ChunkId) -> bool:
+            target.state = None
+            return await fold(chunk)
+
+        monkeypatch.setattr(target.engine, "fold", leaves)
+        assert len(target.engine.foldable) == 5
+        await scheduler.visit(target)
+        assert len(target.engine.foldable) == 4
+        target.state = SERVING
+
+
 async def test_the_successor_gets_the_change_and_not_the_chunk(tmp_path: Path) -> None:
     async with chain_of(tmp_path, overlay=LIMITS) as chain:
         await chain.write(CONTENT)
