@@ -13,7 +13,6 @@ Releases up to 0.1 store no term. A takeover of theirs is seen in the lease, but
 longer length in the lease than a transaction can last, and a manager that resigns ends its term as well.
 """
 
-import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -47,22 +46,10 @@ class Epoch:
     """One manager's right to write, until another one takes over."""
 
     def __init__(
-        self,
-        engine: Engine,
-        holder: str,
-        number: int,
-        acquired_at: float,
-        clock: Clock,
-        random: Random,
-        *,
-        listens_s: float = math.inf,
+        self, engine: Engine, holder: str, number: int, acquired_at: float, clock: Clock, random: Random
     ) -> None:
-        """`listens_s`: heartbeats are acknowledged for so long after the sending of a renewal."""
         self.number = number
         self.renewed_at = acquired_at  # when the newest successful renewal was sent
-        self._listens_s = listens_s
-        self._answered_at = acquired_at  # when that one was answered
-        self._deaf_s = 0.0  # until then: the time in which heartbeats were refused
         self._engine = engine
         self._holder = holder
         self._clock = clock
@@ -100,20 +87,7 @@ class Epoch:
 
         await self.run(increment, replayable=True, timeout_s=timeout_s)
         assert sent_at >= self.renewed_at, "a renewal never moves the end of the lease back"
-        now = self._clock.monotonic()
-        self._deaf_s += now - self._listened_until(now)
-        self.renewed_at, self._answered_at = sent_at, now
-
-    def acknowledges(self, now: float) -> bool:
-        """Whether leases of targets may be granted at that moment (R10)."""
-        return now - self.renewed_at < self._listens_s
-
-    def listened_s(self, now: float) -> float:
-        """A time that stands while heartbeats are refused."""
-        return self._listened_until(now) - self._deaf_s
-
-    def _listened_until(self, now: float) -> float:
-        return min(now, max(self._answered_at, self.renewed_at + self._listens_s))
+        self.renewed_at = sent_at
 
     async def resign(self) -> None:
         """Give the lease up, so that a challenger need not wait. No heartbeat may be acknowledged after this."""
@@ -175,7 +149,7 @@ class Election:
     @property
     def may_acknowledge(self) -> bool:
         """Whether leases of targets may be granted now (R10)."""
-        return self.epoch is not None and self.epoch.acknowledges(self._clock.monotonic())
+        return self.epoch is not None and (self._exclusive or self._renewal_age_s() < self._length_s / 2)
 
     def _renewal_age_s(self) -> float:
         assert self.epoch is not None
@@ -233,8 +207,7 @@ class Election:
             self._engine, take, clock=self._clock, random=self._random, replayable=True, timeout_s=self._length_s
         )
         assert number >= (seen.epoch if seen is not None else 1), "I8: epochs only rise"
-        listens_s = math.inf if self._exclusive else self._length_s / 2
-        return Epoch(self._engine, self._holder, number, sent_at, self._clock, self._random, listens_s=listens_s)
+        return Epoch(self._engine, self._holder, number, sent_at, self._clock, self._random)
 
     async def keep_renewing(self) -> None:
         """Renew the lease until another manager has taken over."""

@@ -38,7 +38,6 @@ from threefs_manager.chains import holds, moves
 from threefs_manager.chains.controller import ChainController
 from threefs_manager.configuration_versions import ConfigurationKeeper, Handler, Serves
 from threefs_manager.election import Election, Epoch
-from threefs_manager.listening_clock import ListeningClock
 from threefs_manager.nodes import membership, registry
 from threefs_manager.nodes.client_reports import ClientReports
 from threefs_manager.nodes.failure_detector import FailureDetector
@@ -74,7 +73,7 @@ class Manager:
         own: Mapping[str, Value] | None = None,
     ) -> None:
         """`lease_s` is T of a cluster that is made here. `expected_cluster_id` is the cluster that the data directory
-        belongs to, if any. `on_cluster` is called with the cluster id once there is one. `own`: of the settings."""
+        belongs to, if any. `on_cluster` is called with the cluster id once there is one. `own`: the settings file."""
         self._engine = engine
         self._election = election
         self._lease_s = lease_s
@@ -109,7 +108,7 @@ class Manager:
 
     async def _term(self, epoch: Epoch) -> None:
         """Serve one term, until another manager is primary."""
-        leading = self._lead(Store(self._engine, epoch), ListeningClock(self._clock, epoch))
+        leading = self._lead(Store(self._engine, epoch))
         tasks = [asyncio.create_task(work) for work in (self._election.keep_renewing(), leading)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -118,7 +117,7 @@ class Manager:
         finally:
             await cancel_and_wait(*tasks)
 
-    async def _lead(self, store: Store, listening: ListeningClock) -> None:
+    async def _lead(self, store: Store) -> None:
         wall_ns = self._clock.wall_ns()
         raise_version = partial(restored_versions.raise_routing_version, wall_ns=wall_ns)
         try:
@@ -129,10 +128,10 @@ class Manager:
             raise StrangeStore(restored_versions.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
         seen, unreadable = await retry_forever(store.load_generations, self._clock)
         generations = StoreGenerations(seen, lost_survivors(unreadable, routing))
-        self._failure_detector = FailureDetector(self._clock, generations, listening=listening)
+        self._failure_detector = FailureDetector(self._clock, generations)
         self._sole_service = metadata_store.SoleService(self._net, self._clock)  # others may have admitted one since
         self._publisher.start_term(routing, term_number(store.epoch, wall_ns))
-        self._stale_store = StaleStoreDetector(routing, listening)
+        self._stale_store = StaleStoreDetector(routing, self._clock)
         self._controller = controller = ChainController(
             store, self._publisher, self._failure_detector, self._stale_store, clock=self._clock
         )
@@ -297,9 +296,11 @@ class Manager:
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         """Grants leases. Raises NotPrimary; NotFound if the node has to register (again)."""
-        _, controller = self._require_primary()
-        if not self._election.may_acknowledge:
-            raise NotPrimary("the lease of this manager has not been renewed in time")
+        controller = self._controller if self._store is not None else None
+        if controller is None or not self._election.may_acknowledge:
+            self._failure_detector.on_refused(request, self._publisher.routing)
+            self._stale_store.on_refused(request.node_id)
+            raise NotPrimary("not the primary, or its lease has not been renewed in time; ask the other managers")
         routing = controller.routing_to_judge()
         node = self._require_current(request.node_id, request.incarnation)
         # One that this store does not know registers again, which checks as well.
@@ -311,12 +312,9 @@ class Manager:
         leased, changed = self._failure_detector.on_heartbeat(
             node.node_id, node.incarnation, list(request.targets), routing, request.routing_version, request.release
         )
-        self._failure_detector.clock_rates.on_heartbeat(request.node_id, request.incarnation, request.clock_ms)
-        self._failure_detector.on_unreachable(request.node_id, list(request.unreachable))
         self._failure_detector.on_process(request)
         if request.leaving:
             leased = []
-            self._failure_detector.mark_dead(request.node_id, request.incarnation)
         controller.enqueue(changed)
         version = self._stale_store.on_published(routing.version)
         return pb.HeartbeatReply(routing_version=version, leased=self._stale_store.renewable(leased, request))

@@ -59,7 +59,7 @@ class ChainController:
         self._stale_store = stale_store
         self._clock = clock
         self._on_change = on_change
-        self._progress = ResyncProgress(failure_detector.listening)
+        self._progress = ResyncProgress(clock)
         self.links = LinkFailures(clock)
         self.history = ChainHistory(clock)
         self.move_executor = MoveExecutor(store, publisher, self.routing_to_judge, failure_detector, clock)

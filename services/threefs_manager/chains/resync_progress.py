@@ -28,8 +28,7 @@ class _Resync:
 
 
 class ResyncProgress:
-    """The resyncs that are under way. Time counts only for chains that are evaluated again and again.
-    `clock` stands while no report can be heard (`ListeningClock`)."""
+    """The resyncs that are under way. Time counts only for chains that are evaluated again and again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

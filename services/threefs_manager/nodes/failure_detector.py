@@ -35,13 +35,10 @@ class _Node:
 class FailureDetector:
     """The state of the nodes, as far as one term as primary knows it."""
 
-    def __init__(
-        self, clock: Clock, generations: StoreGenerations | None = None, *, listening: Clock | None = None
-    ) -> None:
-        """Silence is judged by `listening`, which stands while nodes are not heard (`ListeningClock`)."""
+    def __init__(self, clock: Clock, generations: StoreGenerations | None = None) -> None:
         self.generations = generations or StoreGenerations()
         self.clock_rates = ClockRates(clock)
-        self.listening = self._clock = listening or clock
+        self._clock = clock
         self._term_started_at = clock.monotonic()
         #: Since when this process has run without a gap. A silence counts only from then on.
         self._listening_since = self._term_started_at
@@ -82,9 +79,7 @@ class FailureDetector:
             self.generations.on_report(report, routing.targets[target].store_id)
             if chain.state(target) not in _IN_WRITE_PATH:
                 self._last_contact[target] = now
-            elif self._lease_withheld.get(chain.chain_id) == target:
-                continue
-            elif report.chain_version == chain.version and report.local_state != pb.LOCAL_OFFLINE:
+            elif self._may_hold_lease(report, chain):
                 if target not in self._last_contact or any(m.target_id in self._fenced for m in chain.members):
                     changed.add(chain.chain_id)
                 self._last_contact[target] = now
@@ -97,12 +92,39 @@ class FailureDetector:
         )
         return leased, changed
 
+    def _may_hold_lease(self, report: pb.TargetReport, chain: Chain) -> bool:
+        """Whether this member of the write path, which is not fenced, may be granted a lease for that report."""
+        is_withheld = self._lease_withheld.get(chain.chain_id) == report.target_id
+        return not is_withheld and report.chain_version == chain.version and report.local_state != pb.LOCAL_OFFLINE
+
+    def on_refused(self, request: pb.HeartbeatRequest, routing: Routing) -> None:
+        """Take in that a node lives whose heartbeat was refused, because this manager had not renewed its own lease in
+        time (R10). It says no more, and renews no lease: the manager may be primary no longer, without knowing."""
+        known, node = self._nodes.get(request.node_id), routing.nodes.get(NodeId(request.node_id))
+        if node is None or node.incarnation != request.incarnation:
+            return  # it has registered with another manager since, or never
+        if known is not None:
+            if known.dead or known.incarnation != request.incarnation:
+                return
+            known.heard_at = self._clock.monotonic()
+        for report in request.targets:
+            target = routing.targets.get(TargetId(report.target_id))
+            if target is None or target.node_id != node.node_id or target.target_id in self._fenced:
+                continue
+            chain = routing.chains[target.chain_id]
+            if chain.state(target.target_id) not in _IN_WRITE_PATH or self._may_hold_lease(report, chain):
+                self._last_contact[target.target_id] = self._clock.monotonic()
+
     def on_unreachable(self, node_id: int, peers: Sequence[pb.UnreachablePeer]) -> None:
         """Take in which storage nodes that node, whose heartbeat was just taken in, cannot reach."""
         self._nodes[node_id].unreachable = peers
 
     def on_process(self, request: pb.HeartbeatRequest) -> None:
-        """Take in what that node, whose heartbeat was just taken in, says of its process and its disk."""
+        """Take in what that node, whose heartbeat was just taken in, says of its process, its clock and its disk."""
+        self.clock_rates.on_heartbeat(request.node_id, request.incarnation, request.clock_ms)
+        self.on_unreachable(request.node_id, list(request.unreachable))
+        if request.leaving:
+            self.mark_dead(request.node_id, request.incarnation)
         if request.HasField("configuration"):
             self._nodes[request.node_id].configuration = request.configuration
         if request.HasField("stray_stores"):

@@ -13,6 +13,7 @@ newer one. After the first contradiction nothing is served.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -24,7 +25,6 @@ from threefs.wire import manager_pb2 as pb
 
 #: The others of a chain that serves come back by one of these, which then knows of it.
 _MAY_KNOW = (PublicState.SERVING, PublicState.SYNCING)
-_LOOKS_PER_T = 100  # while heartbeats are refused, so that the wait goes on
 
 
 class Inquires(Protocol):
@@ -35,8 +35,7 @@ class StaleStoreDetector:
     """Of one term as primary."""
 
     def __init__(self, routing: Routing, clock: Clock) -> None:
-        """`routing` is that in the store when the term began. `clock` stands while nodes are not heard
-        (`ListeningClock`)."""
+        """`routing` is that in the store when the term began."""
         self._clock = clock
         self._lease_s = routing.lease_s
         self._awaited_until = clock.monotonic() + routing.lease_s
@@ -55,12 +54,12 @@ class StaleStoreDetector:
     async def wait_heard(self) -> None:
         """Wait until all nodes that are waited for have been heard, T has passed, or the term has ended. Raises
         StrangeStore."""
-        while self._left():  # a suspension puts it off, and so does a time in which heartbeats are refused
-            left_s = self._awaited_until - self._clock.monotonic()
+        waited_until = -math.inf
+        while self._awaited and waited_until < self._awaited_until:  # a suspension puts it off
+            waited_until = self._awaited_until
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(left_s, self._lease_s / _LOOKS_PER_T)):
+                async with asyncio.timeout(waited_until - self._clock.monotonic()):
                     await self._all_heard.wait()
-                    break
         self.check_fresh()
 
     def end_term(self) -> None:
@@ -72,6 +71,11 @@ class StaleStoreDetector:
         now = self._clock.monotonic()
         if now - suspended_s < self._awaited_until:
             self._awaited_until = now + self._lease_s
+
+    def on_refused(self, node_id: int) -> None:
+        """This node could not be heard, because its heartbeat was refused (R10). It is waited for anew."""
+        if node_id in self._left():
+            self._awaited_until = self._clock.monotonic() + self._lease_s
 
     def _left(self) -> list[NodeId]:
         """The nodes that have not been heard yet, as long as they are waited for."""

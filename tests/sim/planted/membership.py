@@ -188,7 +188,7 @@ def deposed_manager_acknowledges() -> None:
 @plant_for("sim/test_failover_length.py::test_a_store_that_is_away_for_longer_than_t_puts_nobody_out")
 def primary_blames_nodes_for_its_own_silence() -> None:
     """R9: it refuses heartbeats while the store is away, and takes their senders for dead when the store is back."""
-    put(Epoch, "listened_s", lambda self, now: now)
+    put(FailureDetector, "on_refused", lambda self, request, routing: None)
 
 
 @plant
