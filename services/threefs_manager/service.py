@@ -73,7 +73,8 @@ class Manager:
         own: Mapping[str, Value] | None = None,
     ) -> None:
         """`lease_s` is T of a cluster that is made here. `expected_cluster_id` is the cluster that the data directory
-        belongs to, if any. `on_cluster` is called with the cluster id once there is one. `own`: the settings file."""
+        belongs to, if any. `on_cluster` is called with the cluster id once there is one. `own` has
+        the values of the settings file."""
         self._engine = engine
         self._election = election
         self._lease_s = lease_s
@@ -300,7 +301,7 @@ class Manager:
         if controller is None or not self._election.may_acknowledge:
             self._failure_detector.on_refused(request, self._publisher.routing)
             self._stale_store.on_refused(request.node_id)
-            raise NotPrimary("not the primary, or its lease has not been renewed in time; ask the other managers")
+            raise NotPrimary("this manager is not primary, or its lease has not been renewed in time; ask the others")
         routing = controller.routing_to_judge()
         node = self._require_current(request.node_id, request.incarnation)
         # One that this store does not know registers again, which checks as well.

@@ -25,10 +25,14 @@ def routing_of(state: PublicState = PublicState.SERVING) -> Routing:
 
 
 def beat(
-    incarnation: int = 7, chain_version: int = 3, local_state: pb.LocalState = pb.LOCAL_UPTODATE
+    incarnation: int = 7,
+    chain_version: int = 3,
+    local_state: pb.LocalState = pb.LOCAL_UPTODATE,
+    *,
+    leaving: bool = False,
 ) -> pb.HeartbeatRequest:
     report = pb.TargetReport(target_id=TARGET, chain_version=chain_version, local_state=local_state)
-    return pb.HeartbeatRequest(node_id=1, incarnation=incarnation, targets=[report])
+    return pb.HeartbeatRequest(node_id=1, incarnation=incarnation, targets=[report], leaving=leaving)
 
 
 def word(detector: FailureDetector, routing: Routing) -> LocalState | None:
@@ -54,8 +58,14 @@ def test_its_targets_are_not_silent(is_known: bool) -> None:
 
 @pytest.mark.parametrize(
     "refused",
-    [beat(incarnation=8), beat(incarnation=6), beat(chain_version=2), beat(local_state=pb.LOCAL_OFFLINE)],
-    ids=["a later process", "an earlier process", "another version", "its disk has failed"],
+    [
+        beat(incarnation=8),
+        beat(incarnation=6),
+        beat(chain_version=2),
+        beat(local_state=pb.LOCAL_OFFLINE),
+        beat(leaving=True),
+    ],
+    ids=["a later process", "an earlier process", "another version", "its disk has failed", "its end"],
 )
 def test_one_that_would_get_no_lease_is_silent(refused: pb.HeartbeatRequest) -> None:
     clock, routing = SteppedClock(), routing_of()

@@ -101,8 +101,8 @@ class FailureDetector:
         """Take in that a node lives whose heartbeat was refused, because this manager had not renewed its own lease in
         time (R10). It says no more, and renews no lease: the manager may be primary no longer, without knowing."""
         known, node = self._nodes.get(request.node_id), routing.nodes.get(NodeId(request.node_id))
-        if node is None or node.incarnation != request.incarnation:
-            return  # it has registered with another manager since, or never
+        if node is None or node.incarnation != request.incarnation or request.leaving:
+            return  # it has registered with another manager since, or never; or it ends
         if known is not None:
             if known.dead or known.incarnation != request.incarnation:
                 return
